@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .._tvm import IRBuilder, te, tir
-from ..sort.order import from_ordered_bits, ordered_bits
-from .kernel import MAX_SIDE, Heatmaps, weighted
+from ..sort.order import ordered_bits
+from .kernel import MAX_SIDE, Heatmaps, Keypoints, keypoints_of, weighted
 
 BEFORE, BEYOND = 2, 2  # places that are read before the first of a row, and beyond the last
 
@@ -18,7 +18,7 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
         heatmaps = Heatmaps(ib, *ins, scope="global")
-        places, scores = map(ib.buffer_ptr, outs)
+        found = Keypoints(ib, *outs)
         with ib.for_range(0, count * keypoints, "heatmap", kind="parallel") as heatmap:
             number, keypoint = tir.truncdiv(heatmap, keypoints), tir.truncmod(heatmap, keypoints)
             down, across = heatmaps.sides(number)
@@ -49,16 +49,7 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
                         best[0] = key
                         position[0] = y * across.pixels + x
 
-            with ib.if_scope(across.pixels > 0):
-                places[number, keypoint, 0] = across.centre(tir.truncmod(position[0], across.pixels))
-                places[number, keypoint, 1] = down.centre(tir.truncdiv(position[0], across.pixels))
-                places[number, keypoint, 2] = tir.const(1.0)
-                scores[number, keypoint] = from_ordered_bits(best[0])
-            with ib.else_scope():
-                for i in range(3):
-                    places[number, keypoint, i] = tir.const(0.0)
-                scores[number, keypoint] = tir.const(0.0)
+            found.write((number, keypoint), (down, across), position[0], best[0])
         return ib.get()
 
-    shapes = [[count, keypoints, 3], [count, keypoints]]
-    return te.extern(shapes, [maps, rois], emit, dtype=["float32"] * 2, name="heatmaps_to_keypoints")
+    return keypoints_of(maps, rois, emit)

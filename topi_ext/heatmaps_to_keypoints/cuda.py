@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
 from .._kernel import barrier, ceil_div, launch, local, variables
 from .._tvm import IRBuilder, te, tir
-from ..sort.order import from_ordered_bits, ordered_bits
-from .kernel import Heatmaps, Side, weighted
+from ..sort.order import ordered_bits
+from .kernel import Heatmaps, Keypoints, Side, keypoints_of, weighted
 
 LANES, WARPS = 32, 8
 THREADS = LANES * WARPS
@@ -30,7 +30,7 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
         heatmaps = Heatmaps(ib, *ins, scope="local")
-        places, scores = map(ib.buffer_ptr, outs)
+        found = Keypoints(ib, *outs)
         blocks = count * keypoints
         with ib.if_scope(tir.const(0, "int32") < blocks), launch(ib, blocks, THREADS) as (block, thread):
             number = local(ib, "number", tir.truncdiv(block, keypoints))
@@ -39,21 +39,12 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
             best = _best_of_thread(ib, heatmaps, (number, keypoint), down, across, thread)
             best = _best_of_block(ib, best, thread)
             with ib.if_scope(thread == 0):
-                down, across = heatmaps.sides(number)  # again, for fewer registers until now
-                with ib.if_scope(across.pixels > 0):
-                    position = local(ib, "position", LAST - (best & LAST).astype("int32"))
-                    places[number, keypoint, 0] = across.centre(tir.truncmod(position, across.pixels))
-                    places[number, keypoint, 1] = down.centre(tir.truncdiv(position, across.pixels))
-                    places[number, keypoint, 2] = tir.const(1.0)
-                    scores[number, keypoint] = from_ordered_bits((best >> 32).astype("int32"))
-                with ib.else_scope():
-                    for i in range(3):
-                        places[number, keypoint, i] = tir.const(0.0)
-                    scores[number, keypoint] = tir.const(0.0)
+                sides = heatmaps.sides(number)  # again, for fewer registers until now
+                position = local(ib, "position", LAST - (best & LAST).astype("int32"))
+                found.write((number, keypoint), sides, position, (best >> 32).astype("int32"))
         return ib.get()
 
-    shapes = [[count, keypoints, 3], [count, keypoints]]
-    return te.extern(shapes, [maps, rois], emit, dtype=["float32"] * 2, name="heatmaps_to_keypoints")
+    return keypoints_of(maps, rois, emit)
 
 
 class _Column:

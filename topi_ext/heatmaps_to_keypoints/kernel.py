@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
 from .._floats import MAGNITUDE, Locals, bits, bits_of
 from .._tvm import IRBuilder, te, tir
+from ..sort.order import from_ordered_bits
 
 MAX_SIDE = 4096  # pixels along a side; longer ones are counted as that, which bounds the work
 MAX_COORDINATE = 1e9
@@ -74,6 +75,39 @@ class Heatmaps:
         rest = self.local("rest", 1.0 - fraction)
         weights = (_far(fraction + 1.0), _near(fraction), _near(rest), _far(rest + 1.0))
         return low, [self.local("weight", weight) for weight in weights]
+
+
+class Keypoints:
+    """Emits the results: places, and their scores."""
+
+    def __init__(self, ib: IRBuilder, places: tir.Buffer, scores: tir.Buffer) -> None:
+        self._ib, self._places, self._scores = ib, ib.buffer_ptr(places), ib.buffer_ptr(scores)
+
+    def write(
+        self,
+        heatmap: tuple[tir.PrimExpr, tir.PrimExpr],
+        sides: tuple[Side, Side],
+        position: tir.PrimExpr,
+        key: tir.PrimExpr,
+    ) -> None:
+        """The greatest value of a scaled map, by its ordered bits and its position in the map, row by row."""
+        (down, across), ib = sides, self._ib
+        with ib.if_scope(across.pixels > 0):
+            self._places[(*heatmap, 0)] = across.centre(tir.truncmod(position, across.pixels))
+            self._places[(*heatmap, 1)] = down.centre(tir.truncdiv(position, across.pixels))
+            self._places[(*heatmap, 2)] = tir.const(1.0)
+            self._scores[heatmap] = from_ordered_bits(key)
+        with ib.else_scope():
+            for i in range(3):
+                self._places[(*heatmap, i)] = tir.const(0.0)
+            self._scores[heatmap] = tir.const(0.0)
+
+
+def keypoints_of(maps: te.Tensor, rois: te.Tensor, emit: Callable[..., tir.Stmt]) -> list[te.Tensor]:
+    """The results, of which `emit` gives the kernel."""
+    count, keypoints = maps.shape[:2]
+    shapes = [[count, keypoints, 3], [count, keypoints]]
+    return te.extern(shapes, [maps, rois], emit, dtype=["float32"] * 2, name="heatmaps_to_keypoints")
 
 
 def weighted(values: Iterable[tir.PrimExpr], weights: Iterable[tir.PrimExpr]) -> tir.PrimExpr:
