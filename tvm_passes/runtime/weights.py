@@ -41,9 +41,7 @@ def put_in(file: Path, weights: Mapping[str, tvm.nd.NDArray]) -> tvm.runtime.Mod
     if lib.implements_function("vm_load_executable"):
         Executable(lib).load_late_bound_consts_from_map(dict(weights))
         return lib
-    pairs = [part for pair in weights.items() for part in pair]
-    create = tvm.get_global_func("tvm.graph_executor_factory.create")
-    return create(lib["get_graph_json"](), lib.imported_modules[0], "default", *pairs)
+    return _factory(lib["get_graph_json"](), lib.imported_modules[0], "default", weights)
 
 
 def name_apart(lib: GraphExecutorFactoryModule, inputs: Collection[str]) -> None:
@@ -65,6 +63,12 @@ def name_apart(lib: GraphExecutorFactoryModule, inputs: Collection[str]) -> None
 def put_graph(lib: GraphExecutorFactoryModule, graph: Mapping[str, Any]) -> None:
     """Replace the graph of a library."""
     lib.graph_json = json.dumps(graph)
-    create = tvm.get_global_func("tvm.graph_executor_factory.create")
-    pairs = [part for pair in lib.params.items() for part in pair]
-    lib.module = create(lib.graph_json, lib.module.imported_modules[0], lib.libmod_name, *pairs)
+    lib.module = _factory(lib.graph_json, lib.module.imported_modules[0], lib.libmod_name, lib.params)
+
+
+def _factory(
+    graph: str, code: tvm.runtime.Module, name: str, weights: Mapping[str, tvm.nd.NDArray]
+) -> tvm.runtime.Module:
+    """A library of TVM's graph executor."""
+    pairs = [part for pair in weights.items() for part in pair]
+    return tvm.get_global_func("tvm.graph_executor_factory.create")(graph, code, name, *pairs)
