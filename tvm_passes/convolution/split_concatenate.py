@@ -15,6 +15,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import channel_axis, weights_of, why_not_plain, with_weights
 from ..analysis.operators import is_elementwise
+from ..analysis.targets import is_for_gpu
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
 
@@ -60,9 +61,8 @@ class ConvolutionOfConcatenate(Rule):
 
     def _is_written_in_place(self, parts: Sequence[relay.Expr], channels: list[int]) -> bool:
         """Whether `ConcatenateInPlace` is to be expected to do without the copy."""
-        is_for_gpu = self.target is not None and self.target.kind.name == "cuda"
         is_aligned = all(count % ALIGNMENT == 0 for count in channels)
-        return is_for_gpu and is_aligned and all(map(_is_of_convolutions, parts))
+        return is_for_gpu(self.target) and is_aligned and all(map(_is_of_convolutions, parts))
 
     def rewrite(self, match: Match, plan: list[int]) -> relay.Expr:
         weights = np.split(weights_of(match.root), np.cumsum(plan)[:-1], axis=1)

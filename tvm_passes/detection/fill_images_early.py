@@ -9,6 +9,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.static import is_static
+from ..analysis.targets import is_for_gpu
 from ..engine.expressions import known_shape, op_name
 from ..engine.graph import Graph, children
 from ..engine.rule import Answer, Match, Refusal, Rule, RulePass
@@ -30,7 +31,7 @@ class FillBesideNMS(Rule):
     pattern = is_op("topi_ext.paste_masks")(masks, boxes)
 
     def where(self, match: Match) -> bool:
-        return self.target is not None and self.target.kind.name == "cuda"
+        return is_for_gpu(self.target)
 
     def plan(self, match: Match) -> relay.Expr | Answer | Refusal:
         """The scores of the NMS."""

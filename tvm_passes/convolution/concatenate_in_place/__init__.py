@@ -8,6 +8,7 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
+from ...analysis.targets import is_for_gpu
 from ...engine.expressions import known_shape
 from ...engine.match import any_op
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
@@ -19,7 +20,7 @@ class _OnGPU(Rule):
     target: tvm.target.Target | None = None
 
     def where(self, match: Match) -> bool:
-        return self.target is not None and self.target.kind.name == "cuda"
+        return is_for_gpu(self.target)
 
 
 class WriteInPlace(_OnGPU):
