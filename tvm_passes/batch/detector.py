@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
-import torch
 
 from .. import runtime
-from ..runtime.coco import RunLengths
-from . import run_lengths
 from .decode import MAX_PIXELS, decode
 from .errors import BadImage, BatchError
 from .failing import raising, start_each
 from .found import Found
 from .letterbox import Placed, Prepared, letterbox
+from .masks import Masks, start_masks
 from .network import load_networks
 from .on_gpu import OnGpu
 from .optional import pyarrow
@@ -160,7 +156,7 @@ class Detector:
         without a box in it are left out.
         """
         finishes: list[Callable[[], Row]] = []
-        waiting: list[_Masks] = []
+        waiting: list[Masks] = []
         for image_id, one, where in zip(ids, found, placed):
             if isinstance(one, BadImage):
                 finishes.append(raising(one))
@@ -171,7 +167,7 @@ class Detector:
             else:
                 waiting.append(masks)
                 finishes.append(partial(_with_masks, row, masks))
-        self._start_masks(waiting)
+        start_masks(self._gpu, waiting)
         return finishes
 
     def finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Row:
@@ -180,7 +176,7 @@ class Detector:
             (finish,) = self.start_finish([image_id], [found], [placed])
             return finish()
 
-    def _brought_back(self, image_id: str, found: Found, placed: Placed) -> tuple[Row, _Masks | None]:
+    def _brought_back(self, image_id: str, found: Found, placed: Placed) -> tuple[Row, Masks | None]:
         """The row without masks, and the masks that are still to be encoded."""
         height, width = placed.image
         factor, limit = (np.array(each * 2, "float32") for each in (placed.factor, (width, height)))
@@ -198,29 +194,7 @@ class Detector:
         if "masks" not in found:
             return row, None
         masks = found["masks"]
-        return row, _Masks(masks if len(kept) == len(masks) else masks[kept], whole[kept], placed)
-
-    def _start_masks(self, masks: Sequence[_Masks]) -> None:
-        """Begin to encode masks where the GPU does: those of images of the same size together."""
-        small = [each for each in masks if self._gpu and each.are_small]
-        for size in dict.fromkeys(each.placed.image for each in small):
-            self._start_alike([each for each in small if each.placed.image == size])
-
-    def _start_alike(self, masks: Sequence[_Masks]) -> None:
-        assert self._gpu
-        arrays, boxes = [each.small() for each in masks], np.concatenate([each.boxes for each in masks])
-        whole = arrays[0]
-        if len(arrays) > 1:
-            join: Any = torch.cat if isinstance(whole, torch.Tensor) else np.concatenate
-            whole = join(arrays)
-        with contextlib.suppress(ValueError):  # nvcc is missing
-            # Each of the images waits for all of them, but only the first one has to.
-            begun = functools.cache(self._gpu.start_run_lengths(whole, boxes, masks[0].placed.image))
-            end = 0
-            for each in masks:
-                begin, end = end, end + len(each.boxes)
-                again = partial(self._start_alike, [each]) if len(masks) > 1 else None
-                each.by_gpu = partial(_from_to, begun, begin, end), again
+        return row, Masks(masks if len(kept) == len(masks) else masks[kept], whole[kept], placed)
 
     @property
     def sizes(self) -> list[int]:
@@ -243,54 +217,5 @@ class Detector:
         }
 
 
-@dataclass
-class _Masks:
-    """Those of an image, and the boxes that they are pasted into, in its pixels."""
-
-    masks: Any
-    boxes: np.ndarray
-    placed: Placed
-    # What waits for a GPU that encodes them, and what begins with them again, without those of other images.
-    by_gpu: tuple[Callable[[], Sequence[bytes]], Callable[[], None] | None] | None = None
-
-    @property
-    def are_small(self) -> bool:
-        return self.masks.ndim > 2 and self.masks.shape[-2:] != self.placed.given
-
-    def small(self) -> Any:
-        return self.masks.reshape(-1, *self.masks.shape[-2:])
-
-    def encoded(self) -> Sequence[bytes]:
-        """COCO's run lengths; where a GPU has no room for one of the masks, the host computes them."""
-        while self.by_gpu:
-            (wait, again), self.by_gpu = self.by_gpu, None
-            with contextlib.suppress(ValueError):
-                return wait()
-            if again:
-                again()
-        return _masks(self.masks, self.boxes, self.placed)
-
-
-def _with_masks(row: Row, masks: _Masks) -> Row:
+def _with_masks(row: Row, masks: Masks) -> Row:
     return {**row, "masks": masks.encoded()}
-
-
-def _from_to(of_all: Callable[[], Sequence[bytes]], begin: int, end: int) -> Sequence[bytes]:
-    return of_all()[begin:end]
-
-
-def _masks(masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
-    """COCO's run lengths of masks that are encoded, pasted into the input, or of their boxes."""
-    masks = masks.numpy(force=True) if isinstance(masks, torch.Tensor) else masks
-    if masks.ndim == 2:
-        try:
-            strings: Sequence[bytes] = RunLengths.of(masks)
-        except ValueError as error:
-            raise BadImage(f"has masks that do not fit: {error}") from error
-    elif masks.shape[-2:] == placed.given:
-        images = masks.reshape(-1, *placed.given) >= run_lengths.THRESHOLD
-        strings = [run_lengths.of_pixels(image, placed.given) for image in images]
-    else:
-        small = masks.reshape(-1, *masks.shape[-2:])
-        return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
-    return [run_lengths.in_the_image(string, placed) for string in strings]

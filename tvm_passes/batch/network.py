@@ -125,9 +125,8 @@ class Images:
 class Network:
     model: runtime.Model
     images: Images
-    rows: Sequence[
-        Sequence[int]
-    ]  # of each padded output, its axis of detections and the index of their number
+    # Of each padded output, its axis of detections and the index of their number.
+    rows: Sequence[Sequence[int]]
     title: str
 
     def start(self, images: Sequence[Prepared]) -> Callable[[], list[Found]]:
