@@ -19,9 +19,8 @@ from .._register import known
 BYTES = ("int8", "uint8")
 THREADS = 256  # of a block
 MAX_LANES = 16  # of a thread: as many bytes are loaded and stored at once
-MAX_LANES_OF_NUMBERS = (
-    4  # of what computes or chooses: TVM writes no longer vectors of float32, nor constants
-)
+# Of what computes or chooses: TVM writes no longer vectors of float32, nor constants.
+MAX_LANES_OF_NUMBERS = 4
 MIN_LANES = 4
 OF_TWO = (tir.Add, tir.Sub, tir.Mul, tir.Min, tir.Max, tir.LT, tir.LE, tir.GT, tir.GE)
 ROUNDING = ("tir.round", "tir.nearbyint")

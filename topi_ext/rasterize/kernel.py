@@ -299,9 +299,8 @@ class Line:
     last: tir.PrimExpr  # step
     at: tir.PrimExpr
     step: tir.PrimExpr
-    strengths: Sequence[
-        tir.PrimExpr
-    ]  # at the first step, the second, the last but one, the last, and at all between
+    # At the first step, the second, the last but one, the last, and at all between.
+    strengths: Sequence[tir.PrimExpr]
 
     def strength(self, k: tir.PrimExpr) -> tir.PrimExpr:
         first, second, last_but_one, last, between = self.strengths

@@ -13,10 +13,8 @@ from .._tvm import dtype_of, te, tir, topi
 from .._types import IntExpr
 from .order import HELD_AS, ordered_bits
 
-WITHOUT_SIGN = {
-    "uint32": "int32",
-    "uint64": "int64",
-}  # whose order that of the bits is, but for the first one
+# Whose order that of the bits is, but for the first one.
+WITHOUT_SIGN = {"uint32": "int32", "uint64": "int64"}
 SORTED_AS = {**dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"), **WITHOUT_SIGN}
 
 
