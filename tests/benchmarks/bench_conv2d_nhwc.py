@@ -9,7 +9,7 @@ ResNet-50, and `--int8` those in int8 versus float16; these have reports of thei
 first ones of networks, as they are and over pairs of pixels, as `PixelsInPairs` makes them; with `--tune` by
 the fastest of cuDNN's plans. `--quick` times only a few convolutions, `--only TEXT` those whose name contains
 the text. `--batch` takes so many images each. `--sweep` times other plans for each, to choose those in
-`topi_ext/conv2d_nhwc/plan.py`.
+`topi_ext/conv2d_nhwc/choose_plan.py`.
 """
 
 import argparse
@@ -39,7 +39,8 @@ from tests.ops.convolutions import (
     options,
 )
 from topi_ext.conv2d_nhwc import cuda, cudnn, op
-from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
+from topi_ext.conv2d_nhwc.choose_plan import plan_for
+from topi_ext.conv2d_nhwc.plan import Plan, known_arch
 from topi_ext.cudnn.plans import timed_by
 from topi_ext.cudnn.session import LIBRARY
 from tvm_passes import PixelsInPairs

@@ -22,6 +22,7 @@ from tests.ops.convolutions import (
 )
 from topi_ext.conv2d_nhwc import conv2d_nhwc, plan
 from topi_ext.conv2d_nhwc import cuda as cuda_kernel
+from topi_ext.conv2d_nhwc.choose_plan import plan_for
 
 import tvm
 from tvm import relay
@@ -120,7 +121,7 @@ FINE = [  # with filters and pixels of a block
 @pytest.mark.parametrize("arch", [80, 90])
 @pytest.mark.parametrize("case, columns, pixels", FINE, **by_name)
 def test_images_that_do_not_fill_the_gpu(emulated_cuda, case, columns, pixels, arch):
-    chosen = plan.plan_for(case.problem(), arch)
+    chosen = plan_for(case.problem(), arch)
     assert (chosen.columns, chosen.pixels) == (columns, pixels) and chosen.tasks <= plan.MULTIPROCESSORS[arch]
     emulated_cuda.set_arch(arch)
     test_cuda(emulated_cuda, case)
@@ -129,7 +130,7 @@ def test_images_that_do_not_fill_the_gpu(emulated_cuda, case, columns, pixels, a
 def test_more_teams_write_many_results():
     case = Case((200, 336), 64, 64, batch=8, **options())
     residual = replace(case, residual=True)  # which takes registers
-    chosen = [plan.plan_for(each.problem(), 90) for each in (case, replace(case, batch=1), residual)]
+    chosen = [plan_for(each.problem(), 90) for each in (case, replace(case, batch=1), residual)]
     assert [(each.tile, each.teams) for each in chosen] == [((8, 8), 4), ((8, 16), 2), ((8, 16), 2)]
 
 
@@ -201,7 +202,7 @@ def test_joined_groups_compile_for_registers(tmp_path, arch):
     **by_name,
 )
 def test_every_convolution_has_a_plan(arch, case):
-    chosen = plan.plan_for(case.problem(), arch)
+    chosen = plan_for(case.problem(), arch)
     assert chosen.fits and chosen.threads <= 1024
 
 

@@ -27,6 +27,7 @@ from tests.ops.test_conv2d_nhwc_cudnn import GPU_TARGET, WIDE_INT8, cudnn_alone,
 from topi_ext._processor import options_of_processor
 from topi_ext.conv2d_nhwc import conv2d_nhwc, cpu, cudnn, op, plan, reference
 from topi_ext.conv2d_nhwc import cuda as cuda_kernel
+from topi_ext.conv2d_nhwc.choose_plan import plan_for
 from topi_ext.conv2d_nhwc.problem import Problem
 from topi_ext.conv2d_nhwc_in_place import conv2d_nhwc_in_place
 
@@ -180,7 +181,7 @@ def test_compiles_for_registers(tmp_path, arch, case):
     **by_name,
 )
 def test_every_convolution_has_a_plan(arch, case):
-    chosen = plan.plan_for(case.problem(), arch)
+    chosen = plan_for(case.problem(), arch)
     assert chosen.fits and chosen.threads <= 1024
 
 
@@ -248,7 +249,7 @@ def test_nor_those_that_skip_pixels():
     ],
 )
 def test_tiles_that_fit_on_the_gpu_at_once_are_large(size, channels, filters, kernel, expected):
-    chosen = plan.plan_for(
+    chosen = plan_for(
         QuantizedCase(size, channels, filters, kernel, **options(padding=kernel[0] // 2)).problem(), 90
     )
     assert (chosen.tile, chosen.columns) == expected
@@ -270,14 +271,14 @@ def test_blocks_have_fewer_filters_where_there_are_few_results(
 ):
     more = options(padding=kernel[0] // 2)
     case = QuantizedCase(size, channels, filters, kernel, batch, residual=kernel == (1, 1), **more)
-    chosen = plan.plan_for(case.problem(), 90)
+    chosen = plan_for(case.problem(), 90)
     assert chosen.resident and chosen.columns == columns
 
 
 def test_four_teams_write_what_is_computed_from_few_channels():
     """Which then read these more often."""
     plans = [
-        plan.plan_for(QuantizedCase((200, 336), channels, 256, (1, 1), 8, residual=True).problem(), 90)
+        plan_for(QuantizedCase((200, 336), channels, 256, (1, 1), 8, residual=True).problem(), 90)
         for channels in (64, 256)
     ]
     assert [(each.columns, each.teams) for each in plans] == [(128, 4), (256, 2)]

@@ -7,8 +7,8 @@ import pytest
 
 import topi_ext
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, numbers, refusals, run
+from topi_ext.conv2d_nhwc.choose_plan import plan_for
 from topi_ext.conv2d_nhwc.op import problem_of
-from topi_ext.conv2d_nhwc.plan import plan_for
 from tvm_passes import PixelsAsFilters, subpixel_pipeline
 from tvm_passes.convolution import pixels_as_filters
 from tvm_passes.engine.graph import calls_of

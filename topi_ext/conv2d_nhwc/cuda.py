@@ -13,9 +13,10 @@ import tvm
 
 from .._destination import filled_from
 from .._tvm import TVMError, te, tir, topi
+from .choose_plan import plan_for
 from .cuda_depthwise import emit_depthwise
 from .cuda_kernel import emit_kernel
-from .plan import Plan, known_arch, plan_for
+from .plan import Plan, known_arch
 from .problem import Problem
 
 

@@ -32,7 +32,7 @@ Each step has one barrier, at the end of 1, which all threads reach.
 Before the barrier, a thread waits for its copies. Each step closes one group of copies, even if it is empty,
 and the first `ahead` groups are closed before the first step. So when all but the last `ahead - 1` are
 complete, those for this step are. The group with the pixels of a chunk is closed `steps - 1` steps before its
-first step; so where steps are taps, `ahead` is at most `steps - 1`, which `plan.candidates` ensures.
+first step; so where steps are taps, `ahead` is at most `steps - 1`, which `choose_plan` ensures.
 
 After the barrier of step s, no thread reads the slots of step s - 2 any more: mma of step s - 1 is done, and
 of wgmma only that of step s - 1 may still run; its thread waits for it in step s. The copies of 2 go to the

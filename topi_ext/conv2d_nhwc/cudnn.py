@@ -16,12 +16,13 @@ from .._int8 import INT8
 from .._kernel import bytes_of
 from .._tvm import te, tir
 from ..cudnn.session import Operator, data_types, new_graph
+from .choose_plan import plan_for
 from .cuda import (  # a packed function needs no other schedule
     schedule,  # noqa: F401
     schedule_function,  # noqa: F401
     supported_arch,
 )
-from .plan import Plan, plan_for
+from .plan import Plan
 from .problem import Activation, Part, Problem
 
 # Up to these, measured on an H100 and an H200, the own kernel is faster.

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from topi_ext.conv2d_nhwc.choose_plan import plan_for
 from topi_ext.conv2d_nhwc.cuda import supported_arch
 from topi_ext.conv2d_nhwc.op import problem_of
-from topi_ext.conv2d_nhwc.plan import plan_for
 from topi_ext.conv2d_nhwc.problem import Problem
 
 import tvm
