@@ -27,8 +27,8 @@ from tests.frontends.traffic import town, traffic
 from tests.helpers import quick
 from tests.models.zoo import tiny_detector, tiny_mask_rcnn
 from tests.quantize.networks import write_quantized_network
-from tvm_passes.command.main import _parser
 from tvm_passes.command.main import main as tvm_passes_main
+from tvm_passes.command.options import parser
 
 import tvm
 
@@ -76,7 +76,7 @@ def test_options_of_the_command_line():
     """Those that the page names by themselves are options of a subcommand."""
     text = (ROOT / "docs/guides/command-line.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(--[\w-]+)", text))
-    (subcommands,) = (action for action in _parser()._actions if isinstance(action.choices, dict))
+    (subcommands,) = (action for action in parser()._actions if isinstance(action.choices, dict))
     known = {option for each in subcommands.choices.values() for option in each._option_string_actions}
     assert named and named <= known
 
@@ -108,7 +108,7 @@ def test_commands(command, page, capfd):
         arguments = arguments if program == "tvm-passes" else words[3:]
         if not arguments:  # `python -m tvm_passes` and `tvm-passes` are named without a subcommand
             return
-        assert _parser().parse_args(arguments).command == arguments[0], page
+        assert parser().parse_args(arguments).command == arguments[0], page
         if " ".join(arguments).startswith(QUICK):
             assert tvm_passes_main(arguments) == 0
             assert capfd.readouterr().out

@@ -18,8 +18,8 @@ from tvm_passes import runtime
 from tvm_passes.command import progress
 from tvm_passes.command.draw import detections_in, draw_detections
 from tvm_passes.command.images import ImageInput, image_of
-from tvm_passes.command.main import _parser
 from tvm_passes.command.models import SEED, TorchModel, TvmModel
+from tvm_passes.command.options import parser
 from tvm_passes.command.pipelines import prepare
 
 import tvm
@@ -298,7 +298,7 @@ def test_a_module_of_the_users_own_stays_as_it_is():
     x, w = relay.var("x", shape=(2,)), relay.var("w", shape=(2,))
     mod = tvm.IRModule.from_expr(relay.Function([x, w], x + w))
     model = TvmModel("a module", mod, {"w": tvm.nd.array(np.ones(2, "float32"))})
-    work = prepare(_parser().parse_args(["inspect", COLOURS]), model)
+    work = prepare(parser().parse_args(["inspect", COLOURS]), model)
     assert [len(each["main"].params) for each in (work.mod, mod)] == [1, 2]
 
 

@@ -11,8 +11,8 @@ from PIL import Image
 from tests.command.networks import HERE, SIZE, write_onnx
 from tvm_passes.command import peers, work
 from tvm_passes.command.chart import write_chart
-from tvm_passes.command.main import _parser
 from tvm_passes.command.models import find_model
+from tvm_passes.command.options import parser
 
 import tvm
 
@@ -59,7 +59,7 @@ def test_json_has_every_kernel_and_the_peer(tvm_passes_command):
 
 def test_detectors_are_called_as_torchvision_has_it():
     """Compiling one takes long: here is the peer alone."""
-    args = _parser().parse_args(["profile", "tests.models.zoo:tiny_detector", "--size", "64x96"])
+    args = parser().parse_args(["profile", "tests.models.zoo:tiny_detector", "--size", "64x96"])
     model = find_model(args)
     of_detector = work.Work(model, None, work.target_of("llvm"), "detection", None)
     seen = []
