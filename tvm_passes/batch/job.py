@@ -94,7 +94,7 @@ def detect(
         How many GPUs to use; by default all.
     processes : int, optional
         Of each GPU: each has the network in memory. One cannot keep a fast GPU busy. By default one for each
-        8 GiB of its memory, and at most 4; on Ray, of the memory of the first GPU of this machine. Those that
+        8 GiB of its memory, and at most 6; on Ray, of the memory of the first GPU of this machine. Those that
         the job starts on this machine share it by NVIDIA's MPS, which runs while they do, unless
         CUDA_MPS_PIPE_DIRECTORY is set, or with Ray CUDA_VISIBLE_DEVICES.
     batch : int or "auto"
