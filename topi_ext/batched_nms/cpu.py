@@ -22,14 +22,13 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from operator import mul
 
-from .._floats import lanes_of, vector_type
+from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
 from .._kernel import between
 from .._tvm import Analyzer, BufferVar, IRBuilder, as_bits, assertion, te, tir, view
 from .._types import IntExpr
 from .radix_sort import emit_radix_sort
 
-BITS_OF_INFINITY = 0x7F800000
-KEY_OF_NAN = -0x7FFFFFFF
+KEY_OF_NAN = -MAGNITUDE
 LANES = 8  # boxes compared at once
 TASKS = 64  # more than there are threads, to balance the work
 BLOCK = 1024  # boxes of a large class that all threads compare before one thread resolves them
@@ -234,7 +233,7 @@ class _Kernel:
         width = let("width", _min(x2a, x2b) - _max(x1a, x1b))
         height = let("height", _min(y2a, y2b) - _max(y1a, y1b))
         all_bits_where_invalid = -invalid.astype(f"int32x{LANES}")
-        product = _bits(_max(width, zero) * _max(height, zero))
+        product = bits(_max(width, zero) * _max(height, zero))
         intersection = let(
             "intersection", tir.reinterpret(f"float32x{LANES}", product | all_bits_where_invalid)
         )
@@ -292,16 +291,12 @@ def _is_nan(value: tir.PrimExpr) -> tir.PrimExpr:
 def _descending(score: tir.PrimExpr) -> tir.PrimExpr:
     """An integer that increases as the score decreases; NaN is the smallest, and both zeros are equal."""
     score = score.astype("float32")
-    key = tir.Select(_bits(score) < 0, _magnitude(score), -_magnitude(score))
+    key = tir.Select(bits(score) < 0, _magnitude(score), -_magnitude(score))
     return tir.Select(_is_nan(score), tir.const(KEY_OF_NAN, "int32"), key)
 
 
 def _magnitude(value: tir.PrimExpr) -> tir.PrimExpr:
-    return _bits(value) & 0x7FFFFFFF
-
-
-def _bits(value: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.reinterpret(vector_type("int32", lanes_of(value)), value)
+    return bits(value) & MAGNITUDE
 
 
 def _min(a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:

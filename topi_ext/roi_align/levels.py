@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-BITS_OF_INFINITY = 0x7F800000
+from .._floats import BITS_OF_INFINITY
 
 
 def level_of(
