@@ -34,16 +34,16 @@ def outcome(import_, data_sets, rtol, atol):
     except ImportFailure as failure:
         return refusal(str(failure))
     except Exception as error:
-        return Outcome("crash", f"import: {_line(error)}")
+        return Outcome("crash", f"import: {last_line(error)}")
     try:
         compute = runner(tvm_passes.default_pipeline()(mod), quick())
     except Exception as error:
-        return Outcome("crash", f"compile: {_line(error)}")
+        return Outcome("crash", f"compile: {last_line(error)}")
     for inputs, expected in data_sets:
         try:
             found = compute(*inputs)
         except Exception as error:
-            return Outcome("crash", f"run: {_line(error)}")
+            return Outcome("crash", f"run: {last_line(error)}")
         difference = differs(found, expected, rtol, atol)
         if difference:
             return Outcome("wrong", difference)
@@ -74,6 +74,6 @@ def _rounding(right):
     return ROUNDINGS * np.finfo(right.dtype).eps * np.abs(finite).max() if finite.size else 0
 
 
-def _line(error):
+def last_line(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"

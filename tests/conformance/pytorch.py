@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 import tvm_passes
 from frontends import ImportFailure, from_pytorch
 from tests.conformance.isolated import Died, each
-from tests.conformance.outcome import Outcome, differs, refusal
+from tests.conformance.outcome import Outcome, differs, last_line, refusal
 from tests.conformance.pytorch_samples import DTYPES, Call, Sample, calls, run, samples
 from tests.helpers import quick, runner
 
@@ -68,7 +68,7 @@ def try_ours(sample: Sample) -> Outcome:
             return Outcome("refused", message)  # torch's own words
         return refusal(message) if "::" in message else Outcome("unclear", message)
     except Exception as error:
-        return Outcome("unclear", f"import: {_line(error)}")
+        return Outcome("unclear", f"import: {last_line(error)}")
     return _compare(sample, call, tvm_passes.default_pipeline(), mod, params)
 
 
@@ -86,7 +86,7 @@ def try_stock(sample: Sample) -> Outcome:
             mod, params = relay.frontend.from_pytorch(traced, infos)
         names = {var.name_hint for var in mod["main"].params}
     except Exception as error:
-        return Outcome("refused", _line(error))
+        return Outcome("refused", last_line(error))
     used = [tensor for tensor, (name, _) in zip(call.tensors, infos) if name in names]
     return _compare(sample, call, tvm.transform.Sequential([]), mod, params, used)
 
@@ -100,21 +100,16 @@ def _compare(
     try:
         compute = runner(passes(mod), quick())
     except Exception as error:
-        return Outcome("unclear", f"compile: {_line(error)}")
+        return Outcome("unclear", f"compile: {last_line(error)}")
     try:
         found = compute(*inputs, *(weight.numpy() for weight in weights))
     except Exception as error:
-        return Outcome("unclear", f"run: {_line(error)}")
+        return Outcome("unclear", f"run: {last_line(error)}")
     if sample.operator in ANY_OF_EQUALS and sample.dtype != "float32":
         count = ANY_OF_EQUALS[sample.operator]
         found, expected = found[:count], expected[:count]
     difference = differs(found, expected, *TOLERANCES[sample.dtype])
     return Outcome("wrong", difference) if difference else Outcome("right")
-
-
-def _line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
 
 
 def main() -> None:

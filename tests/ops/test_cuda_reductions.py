@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import topi_ext  # noqa: F401  it corrects TVM
+from tests.helpers import numbers
 
 import tvm
 from tvm import relay
@@ -33,10 +34,6 @@ def function_of(name, shape, axes, dtype="float32", keepdims=False):
     return relay.Function([data], relay.sqrt(relay.abs(result)))
 
 
-def data_of(shape, dtype="float32"):
-    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
-
-
 def expected_of(name, data, axes, keepdims=False):
     return np.sqrt(np.abs(REDUCED[name](data.astype("float64"), axis=axes, keepdims=keepdims)))
 
@@ -44,7 +41,7 @@ def expected_of(name, data, axes, keepdims=False):
 @pytest.mark.parametrize("shape, axes", CASES)
 @pytest.mark.parametrize("name", ["mean", "max"])
 def test_reduced(emulated_cuda, name, shape, axes):
-    data = data_of(shape)
+    data = numbers(*shape)
     (found,) = emulated_cuda.run_relay(function_of(name, shape, axes), data)
     np.testing.assert_allclose(found, expected_of(name, data, axes), 1e-4, 1e-4)
 
@@ -53,7 +50,7 @@ def test_reduced(emulated_cuda, name, shape, axes):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_all_kinds(emulated_cuda, name, dtype):
     shape, axes = (2, 12, 30, 7), (1, 2)
-    data = data_of(shape, dtype)
+    data = numbers(*shape, dtype=dtype)
     (found,) = emulated_cuda.run_relay(function_of(name, shape, axes, dtype, keepdims=True), data)
     np.testing.assert_allclose(found, expected_of(name, data, axes, keepdims=True), 1e-3, 1e-3)
 
@@ -68,15 +65,15 @@ def test_neighbouring_threads_read_neighbours(emulated_cuda):
 def test_an_unknown_size_keeps_the_stock_schedule(emulated_cuda):
     data = relay.var("data", shape=(relay.Any(), 8, 5))
     function = relay.Function([data], relay.sum(data, axis=[1]))
-    (found,) = emulated_cuda.run_relay(function, data_of((3, 8, 5)), executor="vm")
-    np.testing.assert_allclose(found, data_of((3, 8, 5)).sum(1), 1e-5, 1e-5)
+    (found,) = emulated_cuda.run_relay(function, numbers(3, 8, 5), executor="vm")
+    np.testing.assert_allclose(found, numbers(3, 8, 5).sum(1), 1e-5, 1e-5)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape, axes", [*CASES, ((1, 540, 960, 64), (2,)), ((1, 200, 300, 36), (3,))])
 @pytest.mark.parametrize("name", REDUCED)
 def test_on_a_gpu(name, shape, axes):
-    data = data_of(shape)
+    data = numbers(*shape)
     module = relay.build(tvm.IRModule.from_expr(function_of(name, shape, axes)), "cuda")
     executor = tvm.contrib.graph_executor.GraphModule(module["default"](tvm.cuda()))
     executor.run(data=data)

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 import topi_ext
-from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals, run
+from tests.helpers import (
+    apply,
+    assert_no_second_change,
+    assert_same_numbers,
+    module,
+    numbers,
+    ops,
+    refusals,
+    run,
+)
 from tvm_passes.analysis.shape_values import Clamped, Dim, Minimum, Total, shape_values
 from tvm_passes.cleanup.canonicalize import Canonicalize
 from tvm_passes.engine.graph import Graph
@@ -13,10 +22,6 @@ from tvm import relay
 from tvm.relay import op
 
 ANY = relay.Any()
-
-
-def numbers(*shape, dtype="float32"):
-    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
 def constant(*values, dtype="int64"):

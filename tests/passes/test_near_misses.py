@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import apply, assert_same_numbers, module, ops, refusals, run
+from tests.helpers import apply, assert_same_numbers, module, numbers, ops, refusals, run
 from tvm_passes import Canonicalize, RestoreDepthToSpace, detection_pipeline
 
 import tvm
@@ -19,10 +19,6 @@ def vector(*values):
 
 def variable(*shape, name="x"):
     return relay.var(name, shape=shape)
-
-
-def numbers(*shape):
-    return np.random.default_rng(0).standard_normal(shape).astype("float32")
 
 
 @pytest.mark.parametrize("mode", ["clip", "wrap"])

@@ -1,11 +1,10 @@
 """RestoreDepthToSpace: structure, numbers, refusals, and nothing more the second time."""
 
-import numpy as np
 import pytest
 import torch
 
 import frontends
-from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals
+from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, numbers, ops, refusals
 from tvm_passes import RestoreDepthToSpace
 
 from tvm import relay
@@ -21,10 +20,6 @@ def shuffle(x, split, axes, result):
 def shuffled(shape, split, axes, result):
     x = relay.var("x", shape=shape)
     return module(x, shuffle(x, split, axes, result))
-
-
-def numbers(*shape):
-    return np.random.default_rng(0).standard_normal(shape).astype("float32")
 
 
 @pytest.mark.parametrize(
