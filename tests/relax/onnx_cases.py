@@ -320,6 +320,7 @@ SUMS_OF_HALF = {
         "BatchNormalization", HALF, *[np.ones(4, "float16")] * 4, known=[1, 2, 3, 4], opsets=(15, LATEST)
     ),
     "Resize": case("Resize", HALF, None, np.float32([1, 1, 2, 3]), known=[2], mode="linear"),
+    "Resize_averaged": case("Resize", HALF, None, None, [2, 4, 3, 5], known=[3], mode="linear", antialias=1),
 }
 ONLY_KNOWN = {
     "Compress": case("Compress", ROWS, np.array([True, False, True]), axis=0),
@@ -411,6 +412,72 @@ SAMPLING = {
     "Resize_axes": resize(IMAGE, [14, 4], mode="linear", axes=[2, 3], opsets=(18, LATEST)),
     "Resize_bytes": resize((WHOLE + 9).astype("uint8")[None, None], None, [1, 1, 2, 1.2], mode="nearest"),
     "Resize_same": resize(IMAGE, None, [1, 1, 1, 1]),
+    "Resize_channels": resize(IMAGE, [2, 8, 7, 9], mode="nearest"),
+    "Resize_excluding": resize(IMAGE, None, [1, 1, 2, 2], mode="cubic", exclude_outside=1),
+    **{
+        f"Resize_{mode}_{coordinates}_by_scale": resize(
+            IMAGE, None, [1, 1, 1.3, 0.77], mode=mode, coordinate_transformation_mode=coordinates
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for coordinates in ("half_pixel", "pytorch_half_pixel", "asymmetric")
+    },
+    **{
+        f"Resize_{mode}_cropped_to_{size[2]}": case(
+            *("Resize", IMAGE, np.float32([0, 0, 0.1, -0.2, 1, 1, 1.2, 0.8]), None, size),
+            known=[1, 3],
+            mode=mode,
+            coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=3.0,
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for size in ([2, 4, 5, 6], [2, 4, 1, 3])
+    },
+    **{
+        f"Resize_{mode}_to_one": resize(
+            IMAGE, [2, 4, 1, 4], mode=mode, coordinate_transformation_mode="align_corners"
+        )
+        for mode in ("nearest", "linear", "cubic")
+    },
+    **{
+        f"Resize_{mode}_of_{rank}_axes": resize(random(*size), None, scales, mode=mode)
+        for mode in ("nearest", "linear")
+        for rank, size, scales in (
+            (2, (5, 6), [1.5, 2.2]),
+            (3, (2, 5, 6), [1, 1.5, 2.2]),
+            (4, (1, 5, 6, 3), [1, 2, 2.5, 1]),
+            (5, (1, 2, 5, 6, 7), [1, 1, 1.5, 0.6, 2]),
+        )
+    },
+    **{
+        f"Resize_{mode}_{policy}": resize(
+            *(IMAGE, [13, 12]),
+            mode=mode,
+            axes=[2, 3],
+            keep_aspect_ratio_policy=policy,
+            opsets=(18, LATEST),
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for policy in ("not_larger", "not_smaller")
+    },
+    **{
+        f"Resize_{mode}_{coordinates}_{'excluding' if excluding else 'averaged'}": resize(
+            *(IMAGE, [2, 4, 3, 12]),
+            mode=mode,
+            antialias=1,
+            coordinate_transformation_mode=coordinates,
+            exclude_outside=excluding,
+            opsets=(18, LATEST),
+        )
+        for mode in ("linear", "cubic")
+        for coordinates in ("half_pixel", "asymmetric")
+        for excluding in (0, 1)
+    },
+    "Resize_symmetric": resize(
+        *(IMAGE, None, [1, 1, 1.3, 0.77]),
+        mode="linear",
+        coordinate_transformation_mode="half_pixel_symmetric",
+        opsets=(19, LATEST),
+    ),
 }
 GRID = (RANDOM.random((2, 5, 6, 2)) * 2.6 - 1.3).astype("float32")
 SAMPLING |= {

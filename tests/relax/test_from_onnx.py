@@ -11,7 +11,7 @@ from torch import nn
 
 import frontends.relax
 from frontends.relax import ImportFailure
-from frontends.relax._onnx import graph, sampling
+from frontends.relax._onnx import graph, resizing
 from tests.models.super_resolution import channels_of, super_resolution_model
 from tests.relax.modules import QUICK, Of, compiled, run
 from tests.relax.onnx_cases import FAMILIES, IMAGE, case, integers, model_of, random
@@ -50,7 +50,7 @@ OPSETS = {
     "shapes": [13, 18],
     "layers": [17, 22],
     "reductions": [13, 22],
-    "sampling": [16],
+    "sampling": [16, 19],
     "sums of half": [18],
     "sampling since opset 18": [20],
 }
@@ -92,7 +92,7 @@ def test_the_nearest_pixel_of_any_size_is_that_of_onnxruntime(coordinates, round
         pixels = np.arange(before, dtype="float32").reshape(1, 1, 1, -1)
         (expected,) = session.run(None, {"x": pixels, "sizes": np.int64([1, 1, 1, after])})
         assert (
-            sampling.nearest_places(before, after, coordinates, rounding).tolist()
+            resizing.nearest_places(before, after, coordinates, rounding).tolist()
             == expected.reshape(-1).tolist()
         )
 
@@ -252,12 +252,24 @@ REFUSED = {
         "9007199254740993 is not supported, which float64 does not hold",
     ),
     "scale": (
-        lambda: single("Resize", IMAGE, None, np.float32([1, 1, 1, 1.3]), known=[2], mode="linear"),
-        "the scale 1.29.* makes no whole number of 9 pixels: export it with sizes",
+        lambda: single(
+            *("Resize", IMAGE, None, np.float32([1, 1, 1, 1.3])),
+            known=[2],
+            mode="linear",
+            coordinate_transformation_mode="align_corners",
+        ),
+        "the scale 1.29.* makes no whole number of 9 pixels, .* export it with sizes",
     ),
-    "channels": (
-        lambda: single("Resize", IMAGE, None, None, np.int64([2, 8, 7, 9]), known=[3]),
-        "only the last two axes may change",
+    "bytes": (
+        lambda: single(
+            "Resize",
+            np.zeros((1, 1, 3, 5), "uint8"),
+            None,
+            np.float32([1, 1, 2, 2]),
+            known=[2],
+            mode="linear",
+        ),
+        "uint8 is not supported, only floats",
     ),
     "crop": (
         lambda: single(
@@ -265,7 +277,7 @@ REFUSED = {
             known=[3],
             coordinate_transformation_mode="tf_crop_and_resize",
         ),
-        "tf_crop_and_resize are not supported",
+        "its region, the input 1, is not given",
     ),
     "wrap": (lambda: single("Pad", IMAGE, np.int64([1] * 8), known=[1], mode="wrap", opset=19), "mode wrap"),
     "training": (

@@ -7,7 +7,6 @@ the ratio of the sizes if sizes are given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -20,12 +19,12 @@ from tvm import relay
 
 from ... import _resize
 from ..._fold import constant
+from ..resizing import FLOAT, How, how_of, taps_at
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, known, opset_of, rank_of, sizes_of
 
 IMAGE_LAYOUTS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
 SAME_AS_RELAYS = {"asymmetric", "half_pixel", "align_corners"}  # coordinate modes, if the scale is the ratio
 OF_LENGTH = {"align_corners", "tf_crop_and_resize"}  # coordinate modes that depend on the output's size
-FLOAT = "float32"
 
 
 @dataclass
@@ -39,31 +38,17 @@ class _Axis:
     end: Any = None
 
 
-@dataclass
-class _How:
-    """The attributes that say how to interpolate."""
-
-    mode: str
-    coordinates: str
-    nearest_mode: str
-    coefficient: float
-    exclude_outside: bool
-    antialias: bool
-    extrapolation_value: float
-    from_above: bool = False  # whether to take the element behind the coordinate where the result is smaller
-
-
 def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes the ratio of the sizes for the scale, and lacks axes, policy and antialiasing."""
     data, opset = inputs[0], opset_of(importer)
     rank = rank_of(data)
     if opset < 11:  # the inputs had another order, and there were no coordinate modes
         roi, scales, wanted = None, inputs[1], None
-        how = _how(attrs, "asymmetric", "floor")
+        how = how_of(attrs, "asymmetric", "floor")
         how.from_above = how.mode == "nearest"  # by ONNX's example and ONNX Runtime
     else:
         roi, scales, wanted = (_unless_empty(each) for each in (inputs[1], inputs[2], inputs[3]))
-        how = _how(attrs, "half_pixel", "round_prefer_floor")
+        how = how_of(attrs, "half_pixel", "round_prefer_floor")
     axes = [axis_of(axis, rank) for axis in attrs.get("axes", range(rank))]
     policy = attrs.get("keep_aspect_ratio_policy", b"stretch").decode()
     if (scales is None) == (wanted is None):
@@ -105,7 +90,7 @@ def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 def upsample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own rounds sizes up, and needs at least four axes."""
     scales = inputs[1] if len(inputs) > 1 else constant(np.asarray(attrs["scales"], FLOAT))
-    how = _How(attrs.get("mode", b"nearest").decode(), "asymmetric", "floor", -0.75, False, False, 0.0)
+    how = How(attrs.get("mode", b"nearest").decode(), "asymmetric", "floor", -0.75, False, False, 0.0)
     data, fold = inputs[0], importer.fold_constant
     resized = {}
     for axis in range(rank_of(data)):
@@ -117,24 +102,6 @@ def upsample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params)
     if _is_relays(data, resized, how, False):
         return _relays(importer, data, resized, how)
     return _interpolated(importer, data, resized, how)
-
-
-def _how(attrs: Attrs, coordinates: str, nearest_mode: str) -> _How:
-    def text(name: str, default: str) -> str:
-        return attrs.get(name, default.encode()).decode()
-
-    how = _How(
-        text("mode", "nearest"),
-        text("coordinate_transformation_mode", coordinates),
-        text("nearest_mode", nearest_mode),
-        attrs.get("cubic_coeff_a", -0.75),
-        bool(attrs.get("exclude_outside", 0)),
-        bool(attrs.get("antialias", 0)),
-        attrs.get("extrapolation_value", 0.0),
-    )
-    if how.mode == "nearest":
-        how.antialias = False
-    return how
 
 
 def _unless_empty(expr: relay.Expr | None) -> relay.Expr | None:
@@ -179,7 +146,7 @@ def _gives_whole_length(axis: _Axis) -> bool:
     return float(scale).is_integer() or (size is not None and abs(size * scale - round(size * scale)) < 1e-4)
 
 
-def _is_relays(data: relay.Expr, resized: dict[int, _Axis], how: _How, by_size: bool) -> bool:
+def _is_relays(data: relay.Expr, resized: dict[int, _Axis], how: How, by_size: bool) -> bool:
     """Whether Relay's operator for images, which passes recognize, computes exactly this."""
     rank = rank_of(data)
     coordinates = how.coordinates
@@ -208,7 +175,7 @@ def _is_relays(data: relay.Expr, resized: dict[int, _Axis], how: _How, by_size: 
     return True
 
 
-def _relays(importer: ModuleType, data: relay.Expr, resized: dict[int, _Axis], how: _How) -> relay.Expr:
+def _relays(importer: ModuleType, data: relay.Expr, resized: dict[int, _Axis], how: How) -> relay.Expr:
     rank = rank_of(data)
     shape = relay.shape_of(data, "int64")
     lengths = [
@@ -227,7 +194,7 @@ def _relays(importer: ModuleType, data: relay.Expr, resized: dict[int, _Axis], h
     return make(data, size, None, IMAGE_LAYOUTS[rank], method, coordinates, rounding, how.coefficient, 0, 0.0)
 
 
-def _interpolated(importer: ModuleType, data: relay.Expr, resized: dict[int, _Axis], how: _How) -> relay.Expr:
+def _interpolated(importer: ModuleType, data: relay.Expr, resized: dict[int, _Axis], how: How) -> relay.Expr:
     """Resize along each axis from the elements around each coordinate."""
     dtype = dtype_of(data)
     if how.mode not in ("nearest", "linear", "cubic"):
@@ -242,7 +209,7 @@ def _interpolated(importer: ModuleType, data: relay.Expr, resized: dict[int, _Ax
             last = each.size - relay.const(1.0)
             outside[axis] = relay.logical_or(at < relay.const(0.0), at > last)
         if isinstance(at, relay.Constant) and size is not None:
-            taps = _taps(at.data.numpy(), int(size), _number(each.scale), how)
+            taps = taps_at(at.data.numpy(), int(size), _number(each.scale), how)
             shape = shape_of_type(type_of(result)) or [None] * rank_of(result)
             result = _resize.resample(result, shape, computed, {axis: taps})
         elif how.antialias:
@@ -256,7 +223,7 @@ def _interpolated(importer: ModuleType, data: relay.Expr, resized: dict[int, _Ax
     return result if computed == dtype else relay.cast(result, dtype)
 
 
-def _coordinates(axis: _Axis, how: _How) -> relay.Expr:
+def _coordinates(axis: _Axis, how: How) -> relay.Expr:
     """The coordinates of the output elements in the input, a vector."""
     half, one, zero = (relay.const(value, FLOAT) for value in (0.5, 1.0, 0.0))
     place = relay.arange(relay.const(0, "int64"), axis.length, relay.const(1, "int64"), "int64")
@@ -285,33 +252,7 @@ def _coordinates(axis: _Axis, how: _How) -> relay.Expr:
     )
 
 
-def _taps(at: np.ndarray, size: int, scale: float | None, how: _How) -> _resize.Taps:
-    if how.mode == "nearest":
-        return _resize.nearest(ROUND[how.nearest_mode](at), size)
-    if how.antialias:
-        if scale is None:
-            raise NotImplementedError("antialiasing by a scale that is known only at run time")
-        kernel = _resize.linear_kernel if how.mode == "linear" else _resize.cubic_kernel(how.coefficient)
-        support = 1 if how.mode == "linear" else 2
-        return _resize.antialiased(
-            at.astype("float64"), 1 / scale, size, kernel, support, how.exclude_outside
-        )
-    if how.mode == "cubic":
-        return _resize.cubic(at, size, how.coefficient, how.exclude_outside)
-    return _resize.linear(at, size)
-
-
-ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round_prefer_floor": lambda at: np.ceil(at - np.float32(0.5)),
-    "round_prefer_ceil": lambda at: np.floor(at + np.float32(0.5)),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
-
-
-def _along(
-    data: relay.Expr, axis: int, at: relay.Expr, size: relay.Expr, how: _How, dtype: str
-) -> relay.Expr:
+def _along(data: relay.Expr, axis: int, at: relay.Expr, size: relay.Expr, how: How, dtype: str) -> relay.Expr:
     """Resize along one axis, by coordinates that are known only at run time."""
     half, one = relay.const(0.5, FLOAT), relay.const(1.0, FLOAT)
     zero, last = relay.const(0.0, FLOAT), size - one

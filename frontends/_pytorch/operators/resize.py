@@ -14,7 +14,7 @@ import numpy as np
 
 from tvm import relay
 
-from ... import _resize
+from ... import _resize, _taps
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
 from .pooling import adaptive_avg_pool, numbers
 
@@ -75,18 +75,18 @@ class _Axis:
         at = np.floor(step * np.arange(self.outputs, dtype="float32") + TVM_EPSILON)
         return np.minimum(at.astype("int64"), self.inputs - 1)
 
-    def taps(self, mode: str, antialias: bool) -> _resize.Taps:
+    def taps(self, mode: str, antialias: bool) -> _taps.Taps:
         if mode.startswith("nearest"):
-            return _resize.nearest(self.nearest(mode == "nearest-exact"), self.inputs)
+            return _taps.nearest(self.nearest(mode == "nearest-exact"), self.inputs)
         if antialias:
             # PyTorch ignores align_corners here except for the step.
             centers = (self.places + self.dtype(0.5)) * self.step - self.dtype(0.5)
             is_cubic = mode == "cubic"
-            kernel = _resize.cubic_kernel(CUBIC_ANTIALIASED) if is_cubic else _resize.linear_kernel
-            return _resize.antialiased(centers, float(self.step), self.inputs, kernel, 2 if is_cubic else 1)
+            kernel = _taps.cubic_kernel(CUBIC_ANTIALIASED) if is_cubic else _taps.linear_kernel
+            return _taps.antialiased(centers, float(self.step), self.inputs, kernel, 2 if is_cubic else 1)
         if mode == "cubic":
-            return _resize.cubic(self.centers(), self.inputs, CUBIC)
-        return _resize.linear(self.centers(), self.inputs)
+            return _taps.cubic(self.centers(), self.inputs, CUBIC)
+        return _taps.linear(self.centers(), self.inputs)
 
 
 def resize(

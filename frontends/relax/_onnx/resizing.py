@@ -1,0 +1,187 @@
+"""Resize: of images by `relax.image.resize2d` where that is ONNX's, else by what is around each coordinate.
+
+Coordinates are those of element centres, and computed in float32 in the order of ONNX Runtime's operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvm import relax
+
+from ..._onnx.resizing import ROUND, How, how_of, taps_at
+from .._resample import resampled
+from .node import Node, constant
+
+op = relax.op
+METHODS = "nearest", "linear", "cubic"
+OF_IMAGES = "half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"
+OF_LENGTH = "align_corners", "tf_crop_and_resize"  # coordinates that depend on the size of the result
+TIE = 1e-6  # so near to the middle of two pixels, ONNX Runtime takes the one that is preferred
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A resized axis; `scale` is outputs per input, the given one, or the ratio of the sizes."""
+
+    before: int
+    after: int
+    scale: np.float32
+    region: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def is_by_ratio(self) -> bool:
+        return bool(np.float32(self.after) / np.float32(self.before) == self.scale)
+
+    def coordinates(self, kind: str) -> np.ndarray:
+        pixels, half = np.arange(self.after, dtype="float32"), np.float32(0.5)
+        before, after = np.float32(self.before), np.float32(self.after)
+        last, steps = before - 1, np.float32(max(self.after - 1, 1))
+        if kind == "asymmetric":
+            return pixels / self.scale
+        if kind == "align_corners":
+            return pixels * last / steps
+        if kind == "tf_crop_and_resize":
+            start, end = map(np.float32, self.region)
+            if self.after == 1:
+                return np.array([half * (start + end) * last])
+            return start * last + pixels * (end - start) * last / steps
+        centers = (pixels + half) / self.scale - half
+        if kind == "pytorch_half_pixel" and self.after == 1:
+            return np.zeros(1, "float32")
+        if kind == "half_pixel_symmetric":
+            return before / 2 * (1 - after / (self.scale * before)) + centers
+        return centers
+
+
+def resize(n: Node) -> relax.Expr:
+    how = how_of(n.attributes, "half_pixel", "round_prefer_floor")
+    known = (*OF_IMAGES, "half_pixel_symmetric", "tf_crop_and_resize")
+    if how.mode not in METHODS:
+        n.refuse(f"the mode {how.mode} is not supported")
+    if how.coordinates not in known:
+        n.refuse(f"the coordinates {how.coordinates} are not supported, only {', '.join(known)}")
+    if how.mode != "nearest":
+        n.only_floats()
+    axes = _axes(n, how)
+    if how.mode == "nearest":
+        return _nearest(n, axes, how)
+    if _is_of_images(n, axes, how):
+        return op.image.resize2d(
+            n.data(0),
+            [axes[axis].after if axis in axes else n.shape(0)[axis] for axis in (2, 3)],
+            method=how.mode,
+            coordinate_transformation_mode=how.coordinates,
+            rounding_method="",
+            cubic_alpha=how.coefficient,
+        )
+    taps = {
+        axis: taps_at(each.coordinates(how.coordinates), each.before, float(each.scale), how)
+        for axis, each in axes.items()
+    }
+    return _outside(n, resampled(n.emit, n.data(0), taps), axes, how)
+
+
+def _axes(n: Node, how: How) -> dict[int, _Axis]:
+    """What changes, by axis."""
+    shape = n.shape(0)
+    axes = [axis % len(shape) for axis in n.attribute("axes", range(len(shape)))]
+    policy = n.attribute("keep_aspect_ratio_policy", "stretch")
+    crops = how.coordinates == "tf_crop_and_resize"
+    if crops and not n.has(1):
+        n.refuse("its region, the input 1, is not given")
+    n.inputs[1]  # which only those coordinates read
+    regions = n.value(1).reshape(2, -1).T.tolist() if crops else [(0.0, 1.0)] * len(axes)
+    by_sizes = n.has(3) and n.inputs[3].shape != (0,)
+    before = np.array([shape[axis] for axis in axes], "float32")
+    if by_sizes:
+        after = np.array(n.integers(3))
+        scales = after.astype("float32") / before
+        if policy != "stretch":
+            scales = np.full_like(scales, min(scales) if policy == "not_larger" else max(scales))
+            after = np.floor(before * scales + np.float32(0.5)).astype("int64")
+    else:
+        scales = n.value(2).astype("float32")
+        after = np.floor(before * scales).astype("int64")
+    found = {
+        axis: _Axis(shape[axis], int(size), scale, tuple(of_axis))
+        for axis, size, scale, of_axis in zip(axes, after, scales, regions)
+    }
+    changed = {
+        axis: each
+        for axis, each in found.items()
+        if crops or each.after != each.before or abs(each.scale - 1) > TIE
+    }
+    for axis, each in changed.items():
+        if 0 in (each.before, each.after):
+            n.refuse(f"the axis {axis} has no elements before or after it")
+        if how.coordinates in OF_LENGTH and not each.is_by_ratio:
+            n.refuse(
+                f"the scale {each.scale} makes no whole number of {each.before} pixels, where ONNX and ONNX "
+                f"Runtime disagree on what {how.coordinates} is: export it with sizes"
+            )
+    return changed
+
+
+def _is_of_images(n: Node, axes: dict[int, _Axis], how: How) -> bool:
+    """Whether `relax.image.resize2d`, which knows sizes alone, computes this."""
+    return (
+        n.rank() == 4
+        and set(axes) <= {2, 3}
+        and how.coordinates in OF_IMAGES
+        and not (how.antialias or (how.mode == "cubic" and how.exclude_outside))
+        and all(each.is_by_ratio for each in axes.values())
+        and not (how.coordinates == "align_corners" and 1 in [each.after for each in axes.values()])
+    )
+
+
+def _nearest(n: Node, axes: dict[int, _Axis], how: How) -> relax.Expr:
+    """By rows and columns that are chosen here: TVM's are others where positions are rounded."""
+    places = {axis: _places(each, how.coordinates, how.nearest_mode) for axis, each in axes.items()}
+    result, shape = n.data(0), n.shape(0)
+    if n.rank() == 4 and set(axes) == {2, 3} and all(map(_repeats, axes.values(), places.values())):
+        return op.image.resize2d(
+            result,
+            [axes[axis].after for axis in (2, 3)],
+            method="nearest_neighbor",
+            coordinate_transformation_mode="asymmetric",
+            rounding_method="floor",
+        )
+    for axis, at in places.items():
+        if not np.array_equal(at, np.arange(shape[axis])):
+            result = n.emit(op.take(result, constant(at), axis))
+    return _outside(n, result, axes, how)
+
+
+def _repeats(axis: _Axis, places: np.ndarray) -> bool:
+    """Whether each element comes as often as any other, in order."""
+    times, rest = divmod(axis.after, axis.before)
+    return not rest and np.array_equal(places, np.arange(axis.after) // times)
+
+
+def nearest_places(before: int, after: int, coordinates: str, rounding: str) -> np.ndarray:
+    """For each pixel of the result the one that it shows, where sizes are given."""
+    axis = _Axis(before, after, np.float32(after) / np.float32(before))
+    return _places(axis, coordinates, rounding)
+
+
+def _places(axis: _Axis, coordinates: str, rounding: str) -> np.ndarray:
+    """Rounded as ONNX Runtime does."""
+    exact = axis.coordinates(coordinates).astype("float64")
+    between = np.floor(exact) + 0.5
+    exact = np.where(np.abs(exact - between) < TIE, between, exact) if "round" in rounding else exact
+    return np.clip(ROUND[rounding](exact), 0, axis.before - 1).astype("int64")
+
+
+def _outside(n: Node, result: relax.Expr, axes: dict[int, _Axis], how: How) -> relax.Expr:
+    """What is outside of the image that is cropped has a value of its own."""
+    if how.coordinates != "tf_crop_and_resize":
+        return result
+    for axis, each in axes.items():
+        at = each.coordinates(how.coordinates)
+        is_outside = ((at < 0) | (at > each.before - 1)).reshape(-1, *[1] * (n.rank() - axis - 1))
+        value = n.number(how.extrapolation_value)
+        result = n.emit(op.where(constant(is_outside), value, result)) if is_outside.any() else result
+    return result

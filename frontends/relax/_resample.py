@@ -1,0 +1,33 @@
+"""Resizing by positions and weights that are known at import, for what `relax.image.resize2d` lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tvm import relax
+
+from .._taps import Taps
+from ._onnx.node import constant, dtype_of, shape_of
+
+op = relax.op
+
+
+def resampled(
+    emit: Callable[[relax.Expr], relax.Expr], data: relax.Expr, taps_by_axis: Mapping[int, Taps]
+) -> relax.Expr:
+    """The data, resized along the given axes. Weighted sums are in float32, or in float64 for float64."""
+    dtype = dtype_of(data)
+    is_weighted = any(taps.weights is not None for taps in taps_by_axis.values())
+    computed = dtype if dtype == "float64" or not is_weighted else "float32"
+    result = emit(op.astype(data, computed))
+    for axis, taps in taps_by_axis.items():
+        result = emit(_along(result, axis, taps, computed))
+    return op.astype(result, dtype)
+
+
+def _along(data: relax.Expr, axis: int, taps: Taps, dtype: str) -> relax.Expr:
+    if taps.weights is None:
+        return op.take(data, constant(taps.indices[:, 0]), axis)
+    behind = [1] * (len(shape_of(data)) - axis - 1)
+    weights = constant(taps.weights.astype(dtype).reshape(*taps.weights.shape, *behind))
+    return op.sum(op.multiply(op.take(data, constant(taps.indices), axis), weights), axis + 1)
