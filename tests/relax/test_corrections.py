@@ -133,6 +133,25 @@ def test_remainders_of_floats_are_exact(dtype):
     assert_equal(rest, torch.remainder(torch.from_numpy(x), torch.from_numpy(y)))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_remainders_of_quotients_of_any_size_are_exact(dtype):
+    """Next to whole multiples, where a rounded quotient is one too high, and on either side of 2**20."""
+    random = np.random.default_rng(3)
+    y = (random.uniform(0.1, 9, 4000) * random.choice([1, -1, 1e-30, 1e25], 4000)).astype(dtype)
+    times = np.floor(2.0 ** random.uniform(-2, 40, 4000)).astype(dtype) * random.choice([1, -1], 4000)
+    x = np.nextafter(y * times.astype(dtype), random.choice([-INF, 0, INF], 4000).astype(dtype))
+    x[:1000] = (y * times.astype(dtype))[:1000]
+    names = (*ROUNDED_DOWN, "mod")
+    quotient, rest, truncated = found(
+        lambda x, y: relax.Tuple([getattr(op, name)(x, y) for name in names]), x, y
+    )
+    of_torch = torch.from_numpy(x), torch.from_numpy(y)
+    assert_equal(quotient, torch.floor_divide(*of_torch))
+    for mine, theirs in ((rest, torch.remainder(*of_torch)), (truncated, torch.fmod(*of_torch))):
+        assert_equal(mine, theirs)
+        np.testing.assert_array_equal(np.signbit(mine), theirs.signbit())
+
+
 # --- windows
 
 
