@@ -11,7 +11,10 @@ from torch import fx
 
 from tvm import relax
 
-from ._onnx.node import shape_of
+from .._pytorch.resizing import Axis, is_ignored
+from ._max_pool import maxima_and_places, places_of_windows
+from ._onnx.node import dtype_of, shape_of
+from ._resample import resampled
 from ._scatter import scattered
 
 Importer = Any
@@ -34,11 +37,16 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
     """By the name of an operator of torch, what makes its node in Relax."""
     return {
         **dict.fromkeys(("bmm.default", "matmul.default", "mm.default"), _matmul),
+        "_upsample_bicubic2d_aa.default": functools.partial(_antialiased, "cubic"),
+        "_upsample_bilinear2d_aa.default": functools.partial(_antialiased, "linear"),
         "amax.default": functools.partial(_extreme, relax.op.max),
         "amin.default": functools.partial(_extreme, relax.op.min),
         "convolution.default": _convolution,
         "grid_sampler_2d.default": _grid_sample,
+        "grid_sampler_3d.default": _grid_sample,
         "index.Tensor": _index,
+        "max_pool2d_with_indices.default": _max_pool,
+        "max_pool3d_with_indices.default": _max_pool,
         "index_put.default": _index_put,
         "prod.dim_int": _product,
         "scatter.src": _scatter,
@@ -75,6 +83,7 @@ CONVOLUTIONS = {
     (False, 5): (relax.op.nn.conv3d, "NCDHW", "OIDHW"),
     (True, 3): (relax.op.nn.conv1d_transpose, "NCW", "IOW"),
     (True, 4): (relax.op.nn.conv2d_transpose, "NCHW", "IOHW"),
+    (True, 5): (relax.op.nn.conv3d_transpose, "NCDHW", "IODHW"),
 }
 
 
@@ -115,14 +124,50 @@ def _rounded(importer: Importer, sums: Any, data: Any) -> Any:
     return sums if _accumulator(data) == dtype else importer.block_builder.emit(relax.op.astype(sums, dtype))
 
 
+POOLS = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+
+
+def _max_pool(node: fx.Node, importer: Importer) -> Any:
+    """With the places of the maxima, if anything reads them."""
+    data, size, *options = importer.retrieve_args(node)
+    defaults: list[Any] = [None, 0, 1, False]
+    stride, padding, dilation, ceil_mode = options + defaults[len(options) :]
+    emit, axes, stride = importer.block_builder.emit, len(size), stride or size
+    padding, dilation = ([each] * axes if isinstance(each, int) else each for each in (padding, dilation))
+    is_single = data.ty.ndim == axes + 1
+    data = emit(relax.op.expand_dims(data, 0)) if is_single else data
+    if all(user.args[1] == 0 for user in node.users):
+        found = [emit(POOLS[axes](data, size, stride, padding, dilation, ceil_mode=ceil_mode))]
+    else:
+        extents = zip(node.meta["val"][0].shape[-axes:], shape_of(data)[2:])
+        places = [
+            places_of_windows(count, before, kernel=kernel, stride=step, front=front, dilation=apart)
+            for (count, before), kernel, step, front, apart in zip(extents, size, stride, padding, dilation)
+        ]
+        found = list(maxima_and_places(emit, data, places))
+    return [emit(relax.op.squeeze(each, [0])) for each in found] if is_single else found
+
+
+def _antialiased(mode: str, node: fx.Node, importer: Importer) -> Any:
+    data, sizes, align_corners, *scales = importer.retrieve_args(node)
+    dtype = np.float64 if dtype_of(data) == "float64" else np.float32
+    taps = {}
+    for axis, (before, after, scale) in enumerate(zip(shape_of(data)[2:], sizes, scales or (None, None)), 2):
+        scale = None if is_ignored(before, after, sizes, mode, True) else scale
+        taps[axis] = Axis(before, after, scale, align_corners, dtype).taps(mode, True)
+    taps = dict(reversed(taps.items()))  # of bytes, rows are rounded first
+    return importer.block_builder.emit(resampled(importer.block_builder.emit, data, taps))
+
+
 def _grid_sample(node: fx.Node, importer: Importer) -> Any:
     data, grid, method, padding, align_corners = importer.retrieve_args(node)
+    rank = data.ty.ndim
     return importer.block_builder.emit(
         relax.op.image.grid_sample(
             data,
-            relax.op.permute_dims(grid, [0, 3, 1, 2]),  # x and y come first
+            relax.op.permute_dims(grid, [0, rank - 1, *range(1, rank - 1)]),  # x, y and z come first
             method=("bilinear", "nearest", "bicubic")[method],
-            layout="NCHW",
+            layout="NCHW" if rank == 4 else "NCDHW",
             padding_mode=("zeros", "border", "reflection")[padding],
             align_corners=align_corners,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -79,12 +79,11 @@ def decompositions() -> dict[Any, Call]:
         # It gives the new values to whoever reads the old ones.
         aten.copy.default: _copy,
         # It ignores the divisor.
-        aten.avg_pool2d.default: _avg_pool,
-        aten.avg_pool3d.default: _avg_pool,
+        aten.avg_pool2d.default: partial(_avg_pool, aten.avg_pool2d),
+        aten.avg_pool3d.default: partial(_avg_pool, aten.avg_pool3d),
         # It samples elsewhere.
         aten.upsample_nearest2d.vec: _upsample_nearest,
         aten.upsample_bilinear2d.vec: _upsample_bilinear,
-        aten._upsample_bilinear2d_aa.default: _upsample_antialiased,
     }
 
 
@@ -281,10 +280,13 @@ def _copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
     return source.to(x.dtype).expand(x.shape).clone()
 
 
-def _avg_pool(x: Tensor, *arguments: Any) -> Any:
-    if len(arguments) < 6 or arguments[5] is None:
+def _avg_pool(pool: Call, x: Tensor, size: Sequence[int], *arguments: Any) -> Any:
+    if len(arguments) < 5 or arguments[4] is None:
         return NotImplemented
-    raise ImportFailure("Relax has no equivalent of avg_pool with a divisor_override")
+    stride, padding, is_ceil, _, divisor = arguments
+    if is_ceil:
+        raise ImportFailure("Relax has no equivalent of avg_pool with a divisor_override and ceil_mode")
+    return pool(x, size, stride, padding, False, True) * (math.prod(size) / divisor)
 
 
 def _upsample_nearest(x: Tensor, size: Sequence[int] | None, factors: Sequence[float] | None = None) -> Any:
@@ -311,13 +313,6 @@ def _upsample_bilinear(
     if is_same and not is_single and x.dtype in (torch.float16, torch.bfloat16, torch.float32):
         return NotImplemented
     return _bilinear(x, size, align_corners, factors)
-
-
-def _upsample_antialiased(x: Tensor, size: Sequence[int], align_corners: bool, *factors: Any) -> Any:
-    if size[0] < x.shape[2] or size[1] < x.shape[3]:
-        raise ImportFailure("Relax has no equivalent of interpolate with antialias that makes images smaller")
-    given = None if None in (factors or (None,)) else factors  # nothing is averaged
-    return _bilinear(x, None if given else size, align_corners, given)
 
 
 def _bilinear(x: Tensor, *arguments: Any) -> Tensor:

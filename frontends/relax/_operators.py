@@ -18,7 +18,12 @@ from torchvision.ops.poolers import LevelMapper
 
 import topi_ext
 
+from tvm import relax
+
+from .._deform_conv2d import DeformConv2d
 from ..errors import ImportFailure
+from ._onnx.node import shape_of
+from ._operators_of_relax import OfRelax
 
 
 @torch.library.custom_op("topi_ext::batched_nms", mutates_args=())
@@ -125,22 +130,40 @@ def converters() -> dict[str, Callable[[Any, Any], Any]]:
             lambda masks, boxes, height, width: topi_ext.paste_masks(masks, boxes, (height, width))
         ),
         "heatmaps_to_keypoints.default": by(topi_ext.heatmaps_to_keypoints),
-        "nms.default": _refuse_nms,  # those of torchvision, in any module
+        "deform_conv2d.default": _deform_conv2d,  # those of torchvision, in any module
+        "nms.default": _refuse_nms,
+        "ps_roi_align.default": _pooled(_ps_roi_align),
         "ps_roi_pool.default": _pooled(topi_ext.ps_roi_pool),
         "roi_align.default": by(_roi_align),
         "roi_pool.default": _pooled(topi_ext.roi_pool),
     }
 
 
+def _deform_conv2d(node: Any, importer: Any) -> Any:
+    data, weight, offset, mask, bias, *options, use_mask = importer.retrieve_args(node)
+    convolve = DeformConv2d(options[:2], options[2:4], options[4:6], *options[6:])
+    shapes = [shape_of(each) for each in (data, weight, offset)]
+    builder = importer.block_builder
+    result = convolve(OfRelax(builder), data, weight, offset, mask if use_mask else None, shapes)
+    return builder.emit(relax.op.add(result, relax.op.reshape(bias, (1, -1, 1, 1))))
+
+
 def _pooled(build: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     """One of torchvision's operators with a second result, of which nothing is but its gradient."""
 
     def convert(node: Any, importer: Any) -> Any:
-        data, rois, scale, height, width = importer.retrieve_args(node)
-        pooled = build(data, rois, pooled_size=(height, width), spatial_scale=scale)
+        data, rois, scale, height, width, *options = importer.retrieve_args(node)
+        pooled = build(data, rois, *options, pooled_size=(height, width), spatial_scale=scale)
         return [importer.block_builder.emit(pooled)]
 
     return convert
+
+
+def _ps_roi_align(data: Any, rois: Any, sampling_ratio: int, **options: Any) -> Any:
+    """A region without samples gives 0, where torchvision divides 0 by 0."""
+    return topi_ext.roi_align(
+        data, rois, **options, sampling_ratio=sampling_ratio, aligned=True, by_position=True
+    )
 
 
 def _roi_align(

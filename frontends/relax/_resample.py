@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from tvm import relax
 
 from .._taps import Taps
@@ -15,13 +17,19 @@ op = relax.op
 def resampled(
     emit: Callable[[relax.Expr], relax.Expr], data: relax.Expr, taps_by_axis: Mapping[int, Taps]
 ) -> relax.Expr:
-    """The data, resized along the given axes. Weighted sums are in float32, or in float64 for float64."""
+    """The data, resized along the given axes. Weighted sums are in float32, or in float64 for float64.
+
+    Those of integers are rounded to the nearest one that their type holds, along each axis, as in torch.
+    """
     dtype = dtype_of(data)
     is_weighted = any(taps.weights is not None for taps in taps_by_axis.values())
     computed = dtype if dtype == "float64" or not is_weighted else "float32"
     result = emit(op.astype(data, computed))
     for axis, taps in taps_by_axis.items():
         result = emit(_along(result, axis, taps, computed))
+        if is_weighted and "int" in dtype:
+            bounds = np.iinfo(dtype)
+            result = emit(op.clip(op.round(result), float(bounds.min), float(bounds.max)))
     return op.astype(result, dtype)
 
 

@@ -208,6 +208,7 @@ SHAPES = {
 }
 
 SMALL = random(2, 6, 8, 10)
+VOLUME, EQUAL = random(2, 4, 5, 6, 7), np.round(IMAGE * 2)
 LAYERS = {
     "MatMul": case("MatMul", random(2, 3, 5), random(5, 4)),
     "MatMul_batch": case("MatMul", random(2, 1, 3, 5), random(3, 5, 4)),
@@ -280,6 +281,88 @@ LAYERS = {
         count_include_pad=1,
     ),
     "AveragePool_1d": case("AveragePool", random(2, 4, 9), kernel_shape=[3], strides=[2], pads=[1, 0]),
+    "Conv_3d": case(
+        *("Conv", VOLUME, random(6, 4, 3, 2, 3), random(6)),
+        known=[1, 2],
+        pads=[1, 0, 2, 1, 1, 0],
+        strides=[2, 1, 2],
+        dilations=[1, 2, 1],
+    ),
+    "Conv_3d_groups": case("Conv", VOLUME, random(6, 2, 3, 2, 3), known=[1], group=2, auto_pad="SAME_UPPER"),
+    "ConvTranspose_3d": case(
+        *("ConvTranspose", VOLUME, random(4, 3, 3, 2, 3), random(3)),
+        known=[1, 2],
+        strides=[2, 1, 2],
+        pads=[1, 0, 1, 0, 1, 0],
+        output_padding=[1, 0, 1],
+    ),
+    "ConvTranspose_3d_groups": case(
+        "ConvTranspose", VOLUME, random(4, 3, 3, 2, 3), known=[1], group=2, dilations=[2, 1, 2]
+    ),
+    "MaxPool_3d": case("MaxPool", VOLUME, kernel_shape=[2, 3, 2], strides=[2, 1, 2], ceil_mode=1),
+    "AveragePool_3d": case(
+        "AveragePool", VOLUME, kernel_shape=[2, 3, 2], strides=[2, 1, 2], pads=[1, 1, 0, 0, 1, 1]
+    ),
+    **{
+        f"MaxPool_{dtype}_{at}": case(
+            "MaxPool",
+            integers(*bounds, 1, 2, 7, 6, dtype=dtype),
+            kernel_shape=[2, 3],
+            strides=[2, 2],
+            pads=[1, 1, 0, 1],
+            outputs=at,
+        )
+        for dtype, bounds in (("int8", (-128, 128)), ("uint8", (0, 256)))
+        for at in (1, 2)
+    },
+    "MaxPool_places": case("MaxPool", EQUAL, kernel_shape=[2, 2], strides=[2, 2], outputs=2),
+    "MaxPool_places_padded": case(
+        "MaxPool", EQUAL, kernel_shape=[3, 2], strides=[1, 2], dilations=[2, 3], pads=[2, 1, 1, 0], outputs=2
+    ),
+    "MaxPool_places_by_columns": case(
+        "MaxPool", EQUAL, kernel_shape=[3, 2], strides=[3, 2], ceil_mode=1, outputs=2, storage_order=1
+    ),
+    "MaxPool_places_upper": case(
+        "MaxPool", EQUAL, kernel_shape=[3, 2], strides=[3, 2], auto_pad="SAME_UPPER", outputs=2
+    ),
+    "MaxPool_places_1d": case("MaxPool", random(2, 3, 9), kernel_shape=[3], strides=[2], outputs=2),
+    "MaxPool_places_3d": case("MaxPool", VOLUME, kernel_shape=[2, 2, 3], strides=[2, 1, 2], outputs=2),
+    "MaxPool_places_of_infinities": case(
+        "MaxPool", np.full((1, 1, 4, 4), -np.inf, "float32"), kernel_shape=[3, 3], pads=[1] * 4, outputs=2
+    ),
+    "LRN": case("LRN", IMAGE, size=3, alpha=0.5, beta=0.3, bias=2.0),
+    "LRN_of_all": case("LRN", IMAGE, size=9, alpha=0.5),
+    "DeformConv": case(
+        *("DeformConv", IMAGE, random(6, 4, 3, 3), random(2, 18, 7, 9), random(6)),
+        pads=[1, 1, 1, 1],
+        opsets=(19, LATEST),
+    ),
+    "DeformConv_groups": case(
+        *("DeformConv", IMAGE, random(6, 2, 3, 2), random(2, 24, 4, 8), None, random(2, 12, 4, 8)),
+        pads=[1, 0, 2, 0],
+        strides=[2, 1],
+        group=2,
+        offset_group=2,
+        opsets=(19, LATEST),
+    ),
+    **{
+        f"Einsum_{equation}": case("Einsum", *operands, equation=equation)
+        for equation, operands in {
+            "bij,bjk->bik": (random(2, 3, 4), random(2, 4, 5)),
+            "ba,cb": (random(3, 2), random(4, 3)),
+            "bij->": (random(2, 3, 4),),
+            "bij->bji": (random(2, 3, 4),),
+            "ij,kl->ijkl": (random(2, 3), random(4, 5)),
+            "bchw,bdhw->bcd": (IMAGE, IMAGE),
+            "...ij,jk->...ik": (random(2, 3, 4), random(4, 5)),
+            "i...,i...->...": (ROWS, ROWS),
+            "bij, bjk, bkl -> bil": (random(2, 3, 4), random(2, 4, 5), random(2, 5, 2)),
+            "i,i->i": (VECTOR, VECTOR),
+            "ij,k->i": (ROWS, VECTOR),
+            "bi,bi->b": (random(1, 5), ROWS[:1]),
+            "ij,ij->ij": (WHOLE, OTHER),
+        }.items()
+    },
     "GlobalAveragePool": case("GlobalAveragePool", IMAGE),
     "GlobalMaxPool": case("GlobalMaxPool", IMAGE),
     "BatchNormalization": case(
@@ -310,6 +393,7 @@ LAYERS = {
 
 MANY = np.full((1, 2, 60, 60), 40, "float16")  # whose sum float16 does not hold
 SUMS_OF_HALF = {
+    "Einsum": case("Einsum", HALF, HALF, equation="bchw,bdhw->bcd"),
     "GlobalAveragePool": case("GlobalAveragePool", MANY),
     "ReduceMean": case("ReduceMean", MANY, [2, 3], known=[1], opsets=(18, LATEST)),
     "ReduceL2": case("ReduceL2", HALF, [1], known=[1], opsets=(18, LATEST)),
@@ -502,6 +586,26 @@ SAMPLING |= {
     )
     for mode in ("half_pixel", "output_half_pixel")
     for ratio in (0, 2)
+}
+SAMPLING |= {
+    f"GridSample_cubic_{padding}_{corners}": case(
+        *("GridSample", IMAGE, GRID),
+        mode="cubic",
+        padding_mode=padding,
+        align_corners=corners,
+        opsets=(20, LATEST),
+    )
+    for padding, corners in (("zeros", 1), ("border", 0), ("reflection", 0), ("reflection", 1))
+}
+SAMPLING |= {
+    f"GridSample_3d_{mode}_{padding}": case(
+        *("GridSample", random(1, 2, 3, 4, 5), random(1, 2, 3, 4, 3)),
+        mode=mode,
+        padding_mode=padding,
+        opsets=(20, LATEST),
+    )
+    for mode in ("linear", "nearest")
+    for padding in ("zeros", "border", "reflection")
 }
 SAMPLING["GridSample_cubic"] = case("GridSample", IMAGE, GRID, mode="cubic", opsets=(20, LATEST))
 SAMPLING["GridSample_linear"] = case("GridSample", IMAGE, GRID, mode="linear", opsets=(20, LATEST))

@@ -291,9 +291,13 @@ REFUSED = {
         ),
         "in evaluation mode",
     ),
-    "indices": (
-        lambda: single("MaxPool", random(1, 2, 4, 4), kernel_shape=[2, 2], outputs=2),
-        "its output 1, 'node:1', is not supported",
+    "diagonal": (
+        lambda: single("Einsum", random(3, 3), equation="ii->i"),
+        "not one for each of the letters ii",
+    ),
+    "cube": (
+        lambda: single("GridSample", random(1, 1, 3, 3, 3), random(1, 2, 2, 2, 3), mode="cubic", opset=20),
+        "the mode cubic of data of 5 axes is not supported",
     ),
     "outside": (
         lambda: single("Gather", IMAGE, np.int64([4]), known=[1], axis=1),

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relay
 
 from ..._deform_conv2d import DeformConv2d
+from ..._operators_of_relay import OfRelay
 from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, sizes_of
 
 LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
@@ -118,7 +119,7 @@ def _deformed(
     if len(sizes_of(data)) != 4 or dtype_of(data) not in ("float32", "float16"):
         raise NotImplementedError("it is supported for images of float32 and float16")
     shapes = [all_sizes_of(each) for each in (data, weight, offset)]
-    result = convolve(data, weight, offset, mask, shapes)
+    result = convolve(OfRelay(), data, weight, offset, mask, shapes)
     return result if bias is None else relay.nn.bias_add(result, bias)
 
 

@@ -17,6 +17,7 @@ from tvm_passes.detection.stock_nms import FLOATS
 from tvm import relay
 
 from ..._deform_conv2d import DeformConv2d
+from ..._operators_of_relay import OfRelay
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 
 
@@ -75,7 +76,8 @@ def deform_conv2d(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     convolve = DeformConv2d(options[:2], options[2:4], options[4:6], *options[6:])
     _only(converter, [data, weight, offset], ("float32", "float16"))
     shapes = [converter.infer_shape(each) for each in (data, weight, offset)]
-    return relay.nn.bias_add(convolve(data, weight, offset, mask if use_mask else None, shapes), bias)
+    result = convolve(OfRelay(), data, weight, offset, mask if use_mask else None, shapes)
+    return relay.nn.bias_add(result, bias)
 
 
 def _only(converter: Converter, tensors: list[relay.Expr], dtypes: tuple[str, ...]) -> str:

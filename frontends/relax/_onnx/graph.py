@@ -50,7 +50,7 @@ ONLY_KNOWN = {
 # These are never computed at import: they are of weights at most, and take ONNX's reference long.
 NEVER_KNOWN = {*layers.converters(), *sampling.converters()}
 SUMMING = {*layers.converters(), *reductions.converters(), *sampling.converters()} - {
-    *("Conv", "ConvTranspose", "Gemm", "MatMul"),  # which sum in float32 by themselves
+    *("Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul"),  # which sum in float32 by themselves
     *("ArgMax", "ArgMin", "MaxPool", "TopK"),
 }
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tvm import relax
 
+from ..._deform_conv2d import DeformConv2d
+from .._max_pool import maxima_and_places, places_of_windows
+from .._operators_of_relax import OfRelax
+from .einsum import einsum
 from .node import Convert, Node, constant
 
 op = relax.op
@@ -19,12 +24,15 @@ def converters() -> dict[str, Convert]:
         "BatchNormalization": _batch_norm,
         "Conv": _conv,
         "ConvTranspose": _conv_transpose,
+        "DeformConv": _deform_conv,
+        "Einsum": einsum,
         "Gemm": _gemm,
         "GlobalAveragePool": lambda n: _over_pixels(n, op.mean),
         "GlobalMaxPool": lambda n: _over_pixels(n, op.max),
         "GroupNormalization": _group_norm,
         "InstanceNormalization": _instance_norm,
         "LayerNormalization": _layer_norm,
+        "LRN": _local_response_norm,
         "MatMul": _matmul,
         "MaxPool": _max_pool,
     }
@@ -33,13 +41,21 @@ def converters() -> dict[str, Convert]:
 # --- sums of products
 
 
-CONVOLUTIONS = {3: (op.nn.conv1d, "NCW", "OIW"), 4: (op.nn.conv2d, "NCHW", "OIHW")}
-TRANSPOSED = {3: (op.nn.conv1d_transpose, "NCW", "IOW"), 4: (op.nn.conv2d_transpose, "NCHW", "IOHW")}
+CONVOLUTIONS = {
+    3: (op.nn.conv1d, "NCW", "OIW"),
+    4: (op.nn.conv2d, "NCHW", "OIHW"),
+    5: (op.nn.conv3d, "NCDHW", "OIDHW"),
+}
+TRANSPOSED = {
+    3: (op.nn.conv1d_transpose, "NCW", "IOW"),
+    4: (op.nn.conv2d_transpose, "NCHW", "IOHW"),
+    5: (op.nn.conv3d_transpose, "NCDHW", "IODHW"),
+}
 
 
 def _conv(n: Node) -> relax.Expr:
     if n.rank() not in CONVOLUTIONS:
-        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 and 4")
+        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 to 5")
     build, data_layout, kernel_layout = CONVOLUTIONS[n.rank()]
     kernel, strides, dilations = _window(n, n.shape(1)[2:])
     result = build(
@@ -58,7 +74,7 @@ def _conv(n: Node) -> relax.Expr:
 
 def _conv_transpose(n: Node) -> relax.Expr:
     if n.rank() not in TRANSPOSED:
-        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 and 4")
+        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 to 5")
     build, data_layout, kernel_layout = TRANSPOSED[n.rank()]
     kernel, strides, dilations = _window(n, n.shape(1)[2:])
     axes = len(kernel)
@@ -77,6 +93,21 @@ def _conv_transpose(n: Node) -> relax.Expr:
         out_dtype=_accumulator(n),
     )
     return _with_bias(n, _rounded(n, result))
+
+
+def _deform_conv(n: Node) -> relax.Expr:
+    n.only_floats()
+    if n.rank() != 4:
+        n.refuse(f"data of {n.rank()} axes is not supported, only images of 4")
+    _, strides, dilations = _window(n, n.shape(1)[2:])
+    pads = n.attribute("pads") or [0, 0]  # what is behind the image is in the shape of the offsets
+    convolve = DeformConv2d(strides, pads[:2], dilations, n.attribute("group"), n.attribute("offset_group"))
+    data, weight, offset = (n.data(place) for place in range(3))
+    mask = n.data(4) if n.has(4) else None
+    result = n.emit(
+        convolve(OfRelax(n.builder), data, weight, offset, mask, [n.shape(at) for at in range(3)])
+    )
+    return op.add(result, op.reshape(n.data(3), (1, -1, 1, 1))) if n.has(3) else result
 
 
 def _pads_of_transposed(
@@ -166,16 +197,42 @@ def _rounded(n: Node, sums: relax.Expr) -> relax.Expr:
 # --- pooling
 
 
-MAX_POOLS: dict[int, Any] = {3: op.nn.max_pool1d, 4: op.nn.max_pool2d}
-AVERAGE_POOLS: dict[int, Any] = {3: op.nn.avg_pool1d, 4: op.nn.avg_pool2d}
+MAX_POOLS: dict[int, Any] = {3: op.nn.max_pool1d, 4: op.nn.max_pool2d, 5: op.nn.max_pool3d}
+AVERAGE_POOLS: dict[int, Any] = {3: op.nn.avg_pool1d, 4: op.nn.avg_pool2d, 5: op.nn.avg_pool3d}
 
 
-def _max_pool(n: Node) -> relax.Expr:
-    n.attribute("storage_order")  # of the indices, which are no output here
-    return _pool(n, MAX_POOLS)
+def _max_pool(n: Node) -> Any:
+    is_column_major = bool(n.attribute("storage_order"))
+    if len(n.proto.output) == 1:
+        return _pool(n, MAX_POOLS)
+    (batch, channels, *extents), counts = n.shape(0), _counts(n)
+    kernel, strides, dilations = _window(n)
+    pads = _pads(n, kernel, strides, dilations)
+    places = [
+        places_of_windows(count, size, kernel=each, stride=stride, front=front, dilation=dilation)
+        for count, size, each, stride, front, dilation in zip(
+            counts, extents, kernel, strides, pads, dilations
+        )
+    ]
+    maxima, found = maxima_and_places(n.emit, n.data(0), places, is_column_major)
+    planes = np.arange(batch * channels).reshape(batch, channels, *[1] * len(extents)) * math.prod(extents)
+    return [maxima, op.add(found, constant(planes))]
+
+
+def _counts(n: Node) -> list[int]:
+    """How many windows there are along each axis: none begins behind the image."""
+    kernel, strides, dilations = _window(n)
+    pads, axes = _pads(n, kernel, strides, dilations), len(kernel)
+    counts = []
+    for axis, size in enumerate(n.shape(0)[2:]):
+        left = size + pads[axis] + pads[axes + axis] - (kernel[axis] - 1) * dilations[axis] - 1
+        count = (-(-left // strides[axis]) if n.attribute("ceil_mode") else left // strides[axis]) + 1
+        counts.append(count - ((count - 1) * strides[axis] >= size + pads[axis]))
+    return counts
 
 
 def _average_pool(n: Node) -> relax.Expr:
+    n.only_floats()
     _, _, dilations = _window(n)
     if max(dilations) > 1:
         n.refuse("dilations are not supported")
@@ -183,9 +240,8 @@ def _average_pool(n: Node) -> relax.Expr:
 
 
 def _pool(n: Node, pools: dict[int, Any], **options: Any) -> relax.Expr:
-    n.only_floats()
     if n.rank() not in pools:
-        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 and 4")
+        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 to 5")
     kernel, strides, dilations = _window(n)
     pads = _pads(n, kernel, strides, dilations)
     ceil_mode = bool(n.attribute("ceil_mode"))
@@ -251,4 +307,17 @@ def _group_norm(n: Node) -> relax.Expr:
         n.refuse("before opset 21 it scales groups, not channels: export the model for opset 21 or later")
     return op.nn.group_norm(
         n.data(0), n.data(1), n.data(2), groups, 1, list(range(2, n.rank())), epsilon=n.attribute("epsilon")
+    )
+
+
+def _local_response_norm(n: Node) -> relax.Expr:
+    """By sums over windows of channels: an average pool of columns, as long as there are channels."""
+    n.only_floats()
+    size, shape, x = n.attribute("size"), n.shape(0), n.data(0)
+    columns = op.reshape(op.multiply(x, x), (shape[0], 1, shape[1], math.prod(shape[2:])))
+    pads = [(size - 1) // 2, 0, size // 2, 0]
+    means = op.nn.avg_pool2d(n.emit(columns), (size, 1), padding=pads, count_include_pad=True)
+    scaled = op.multiply(op.reshape(n.emit(means), shape), n.number(n.attribute("alpha")))
+    return op.divide(
+        x, op.power(op.add(scaled, n.number(n.attribute("bias"))), n.number(n.attribute("beta")))
     )

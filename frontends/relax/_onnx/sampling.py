@@ -41,14 +41,14 @@ GRID_METHODS = {
 
 def _grid_sample(n: Node) -> relax.Expr:
     n.only_floats()
-    method = n.attribute("mode")
-    if n.rank() != 4 or method not in GRID_METHODS:
-        n.refuse(f"the mode {method} of data of {n.rank()} axes is not supported")
+    method, rank = n.attribute("mode"), n.rank()
+    if rank not in (4, 5) or method not in GRID_METHODS or (rank == 5 and method == "cubic"):
+        n.refuse(f"the mode {method} of data of {rank} axes is not supported")
     return op.image.grid_sample(
         n.data(0),
-        op.permute_dims(n.data(1), [0, 3, 1, 2]),  # x and y come first
+        op.permute_dims(n.data(1), [0, rank - 1, *range(1, rank - 1)]),  # x, y and z come first
         method=GRID_METHODS[method],
-        layout="NCHW",
+        layout="NCHW" if rank == 4 else "NCDHW",
         padding_mode=n.attribute("padding_mode"),
         align_corners=bool(n.attribute("align_corners")),
     )
