@@ -46,10 +46,16 @@ def test_a_folder(detect, tmp_path):
 def test_errors(detect, options, reason):
     answer = detect(*options)
     assert answer.status in (1, 2) and reason in answer.error
+    assert "--verbose" not in answer.error  # a sentence needs no traceback
 
 
 def test_a_source_that_is_none(detect, tmp_path):
     assert "there is no" in detect(source=tmp_path / "nowhere").error
+    assert "there is no source without a name" in detect(source="").error
+    (tmp_path / "empty").mkdir()
+    answer = detect(source=tmp_path / "empty")
+    assert answer.status == 1 and "there are no images in" in answer.error
+    assert not (tmp_path / "detections.parquet").exists()
 
 
 def test_interrupted(detect, monkeypatch):

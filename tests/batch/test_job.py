@@ -3,10 +3,12 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.batch.tables import reasons, rows
 from tests.command.networks import colours
 from tvm_passes import batch, runtime
 from tvm_passes.batch import BatchError, detector, job, local, results, table
-from tvm_passes.batch.output import locked
+from tvm_passes.batch.output import locked, paths_of
 
 REASONS = {
     "empty.jpg": "is empty",
@@ -86,6 +88,27 @@ def test_an_output_that_exists(photos, detector_folder, output, clean):
     summary = batch.detect(photos, output, folder, resume=True)
     assert (summary.images, summary.errors, summary.done_before) == (0, 0, 16)
     check(output, clean)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_errors_of_a_job_whose_detections_were_removed(photos, detector_folder, output, resume):
+    """Their images, which may be mended now, would count as done."""
+    batch.detect(photos, output, detector_folder("encoded"))
+    shutil.rmtree(output)
+    with pytest.raises(BatchError, match=r"errors.parquet is of another job, as there is no .*: remove it"):
+        batch.detect(photos, output, detector_folder("encoded"), resume=resume)
+    assert not output.exists()
+
+
+def test_names_of_outputs(tmp_path):
+    def names(output):
+        return [path.name for path in paths_of(tmp_path / output)]
+
+    assert names("detections") == names("detections.json") == ["detections.parquet", "errors.parquet"]
+    assert names("run.1") == ["run.1.parquet", "run.1.errors.parquet"]
+    assert names("run.2.parquet") == ["run.2.parquet", "run.2.errors.parquet"]
+    with pytest.raises(BatchError, match=r"\. names no new folder"):
+        paths_of(Path())
 
 
 def test_another_job_than_the_one_that_was_begun(photos, detector_folder, output, clean):

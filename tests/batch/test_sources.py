@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from tvm_passes.batch import BadImage, BatchError
-from tvm_passes.batch.sources import count, items_of
+from tvm_passes.batch.sources import check_any, count, items_of
 
 
 @pytest.fixture
@@ -185,6 +185,15 @@ def test_files_that_cannot_be_read(files, monkeypatch):
 def test_names_that_are_not_text(files):
     (files / os.fsdecode(b"caf\xe9.jpg")).write_text("x")
     assert ("caf\\xe9.jpg", "x") in contents(files)
+
+
+def test_sources_without_images(files, tmp_path):
+    (tmp_path / "no paths.txt").write_text("\n")
+    for source in (str(files / "*.jpeg"), tmp_path / "no paths.txt", []):
+        with pytest.raises(BatchError, match="there are no images in"):
+            check_any(source)
+    check_any(files)
+    check_any(write_parquet(tmp_path / "no rows.parquet", bytes=[]))  # as of one shard of many
 
 
 def test_sources_that_are_none(files, tmp_path):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 from types import SimpleNamespace
 
 import numpy as np
@@ -47,6 +48,13 @@ def compiled(folders, tvm_passes_command):
         return folder
 
     return compile
+
+
+def test_what_is_said_to_be_typed_next_can_be(tvm_passes_command, tmp_path):
+    folder = tmp_path / "my network"
+    answer = tvm_passes_command("compile", COLOURS, "-o", folder)
+    *_, typed = answer.err.strip().split("run it by: tvm-passes ")
+    assert shlex.split(typed) == ["run", str(folder), "--image", "image.png", "-o", "out.png"]
 
 
 @pytest.fixture

@@ -199,6 +199,27 @@ def test_relay_modules_have_their_shapes(tvm_passes_command):
     assert answer.status == 1 and "leave out the sizes" in answer.error
 
 
+OUTPUTS = {  # by the command that writes them, which must not find out at its end
+    "inspect relu.onnx --graph": "graph.html",
+    "compile relu.onnx -o": "locked/network",
+    "profile relu.onnx --chart": "chart.png",
+}
+
+
+@pytest.mark.parametrize("line", OUTPUTS)
+def test_outputs_without_a_permission(tvm_passes_command, files, monkeypatch, line):
+    monkeypatch.setattr("os.access", lambda path, _: False)  # root may write anywhere
+    answer = tvm_passes_command(*line.split(), OUTPUTS[line])
+    assert answer.status == 1 and "there is no permission to write to" in answer.error
+    assert "Find" not in answer.err
+
+
+def test_a_folder_in_a_file(tvm_passes_command, files):
+    answer = tvm_passes_command("compile", "relu.onnx", "-o", "letter.txt/network")
+    assert answer.status == 1 and "letter.txt is a file: give a folder" in answer.error
+    assert "Find" not in answer.err
+
+
 def test_a_model_of_several_inputs_wants_their_names(tvm_passes_command, files):
     import onnx
 

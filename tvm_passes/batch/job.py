@@ -28,8 +28,8 @@ from .output import Tables, check_same, errors_of_the_disk, locked, paths_of
 from .process import Options
 from .processes import run_in_processes
 from .results import Failed, Result, number_of
-from .sources import Source, count, items_of, left_in, named
-from .table import ROWS, ids_of
+from .sources import Source, check_any, count, left_in, named
+from .table import ROWS, ids_of, parts
 
 # From the ids that are done to all other results.
 Engine = Callable[[set[str], Figures, Callable[[], None]], Generator[Result, None, None]]
@@ -125,9 +125,12 @@ def detect(
     if engine != "ray" and (address is not None or workers is not None):
         raise BatchError('address and workers are for the engine "ray": give --engine ray, too')
     table, errors = paths_of(Path(output))
-    is_new = not table.exists()
-    if not is_new and not resume:
+    if table.exists() and not resume:
         raise BatchError(f"{table} exists: give --resume (resume=True) to go on with it, or another output")
+    if not table.exists() and parts(errors):  # whose images would count as done
+        raise BatchError(
+            f"{errors} is of another job, as there is no {table}: remove it, or give another output"
+        )
     manifest = _manifest(model, gpus=gpus, processes=processes)
     run: Engine
     if engine == "ray":
@@ -191,7 +194,7 @@ def _check(source: Source, format: str, engine: str, rows_per_part: int, **numbe
     pyarrow("parquet")  # raises where it is not installed
     if engine == "ray":
         ray("data")
-    items_of(source)  # raises where there is nothing
+    check_any(source)
 
 
 def _manifest(model: str | os.PathLike[str], **of_gpus: int | None) -> dict[str, Any]:

@@ -17,13 +17,16 @@ from .table import Table, detections_schema, errors_schema, whole_file
 
 JOB = ".job.json"  # in the table of detections: what the job is, which --resume has to find the same
 LOCK = ".lock"
+SUFFIXES = (".parquet", ".json")  # of an output that are no part of its name
 SECONDS_OF_WORK = 60  # after which rows are written, however few
 
 
 def paths_of(output: Path) -> tuple[Path, Path]:
     """Of the tables of detections and of errors."""
-    table = output if output.suffix == ".parquet" else output.with_suffix(".parquet")
-    own = "" if table.stem == "detections" else f"{table.stem}."
+    name = output.stem if output.suffix in SUFFIXES else output.name
+    if name in ("", ".."):
+        raise BatchError(f"{output} names no new folder: give an output such as detections.parquet")
+    table, own = output.with_name(f"{name}.parquet"), "" if name == "detections" else f"{name}."
     if table.is_file():
         raise BatchError(f"{table} is a file: give a folder to write to, or the name of a new one")
     return table, table.with_name(f"{own}errors.parquet")

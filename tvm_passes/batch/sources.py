@@ -22,6 +22,7 @@ from .item import Item, as_text, check_bytes
 from .optional import pyarrow
 from .packed import PARQUET, TARS, is_packed, of_packed
 
+WANTED = "a folder, a glob, a text file of paths, a Parquet file, or a tar"
 Source = Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
 
 
@@ -39,6 +40,15 @@ def items_of(source: Source, folder: Path = Path()) -> Iterator[Item]:
         return of_packed(path)
     paths, base = _paths(source)
     return _of_paths(paths, folder / base)
+
+
+def check_any(source: Source) -> None:
+    """Raise where there is no image; Parquet files and tars are not read, and may have no rows."""
+    path = _path(source)
+    if path is not None and not path.is_dir() and is_packed(path):
+        return
+    if next(left_in(source, ()), None) is None:
+        raise BatchError(f"there are no images in {source or 'an empty list'}: give {WANTED}")
 
 
 def left_in(source: Source, done: Collection[str], folder: Path = Path()) -> Iterator[Item]:
@@ -77,8 +87,8 @@ def count(source: Source) -> int | None:
 
 
 def _path(source: Source) -> Path | None:
-    """A source that is there under its own name."""
-    if not isinstance(source, (str, os.PathLike)):
+    """A source that is there under its own name; no name, as of an unset variable, is not the folder here."""
+    if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):
         return None
     path = Path(source)
     return path if path.exists() else None
@@ -122,9 +132,7 @@ def _paths(source: Source) -> tuple[Iterator[str], Path]:
     if path is None and glob.has_magic(str(source)):
         return _found(str(source))
     if path is None:
-        raise BatchError(
-            f"there is no {source}: give a folder, a glob, a text file of paths, a Parquet file, or a tar"
-        )
+        raise BatchError(f"there is no {source or 'source without a name'}: give {WANTED}")
     raise BatchError(
         f"{source} is one file: give a folder, a glob, a text file of paths (.txt), a Parquet file "
         f"({PARQUET}), or a tar ({', '.join(TARS)})"
@@ -132,7 +140,7 @@ def _paths(source: Source) -> tuple[Iterator[str], Path]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
         yield from (line.rstrip("\r\n") for line in lines if line.strip())
 
 

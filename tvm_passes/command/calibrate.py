@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import shlex
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,18 +29,19 @@ def run(args: argparse.Namespace) -> None:
     work = prepare(args)
     taken = _image_input(args, work)
     channels = args.camera[2] if args.camera else "RGB"
-    try:
-        with step(f"Calibrate by {args.method}"):
-            images = _Images(args, taken, channels)
-            min_snr = MIN_SNR if args.min_snr is None else args.min_snr
+    images = _Images(args, taken, channels)
+    min_snr = MIN_SNR if args.min_snr is None else args.min_snr
+    with step(f"Calibrate by {args.method}"):
+        try:
             calibration = calibrate(work.mod, images, work.passes, method=args.method, min_snr=min_snr)
-    except (BatchError, CalibrationError) as error:
-        raise CommandError(str(error)) from error
+        except (BatchError, CalibrationError) as error:
+            raise CommandError(str(error)) from error
     calibration.save(args.output)
     Console(emoji=False).print(calibration)
     for reason in images.skipped:
         say(f"Skipped: {reason}")
-    say(f'{args.output}: give it to tvm-passes compile {args.model} --target "{args.target}" --int8')
+    model, target = map(shlex.quote, (args.model, args.target))
+    say(f"{args.output}: give it to tvm-passes compile {model} --target {target} --int8")
 
 
 def _image_input(args: argparse.Namespace, work: Work) -> ImageInput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +14,7 @@ import tvm
 from .. import runtime
 from ..runtime.libraries import Library
 from ..runtime.manifest import MANIFEST
-from .errors import CommandError
+from .errors import CommandError, check_can_write_folder
 from .models import Model
 from .progress import say, step
 from .work import find, target_of
@@ -45,9 +46,10 @@ def run(args: argparse.Namespace) -> None:
             networks = {size: (each.lib, each.mod) for size, each in sizes.items()}
             runtime.save_sizes(folder, networks, target, about)
     written = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    how = f"run {folder} --image image.png -o out.png"
+    quoted = shlex.quote(str(folder))
+    how = f"run {quoted} --image image.png -o out.png"
     if sizes and 1 not in sizes:
-        how = f"detect photos -o detections.parquet --model {folder}"
+        how = f"detect photos -o detections.parquet --model {quoted}"
     say(f"{folder}: {written:.1f} MB; run it by: tvm-passes {how}")
 
 
@@ -68,8 +70,7 @@ def _compiled(args: argparse.Namespace, model: Model) -> Compiled:
 
 def _check_free(folder: Path) -> None:
     """Check this before anything that takes time."""
-    if folder.is_file():
-        raise CommandError(f"{folder} is a file: give a folder to write to")
+    check_can_write_folder(folder)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise CommandError(
             f"{folder} contains other files: give a new folder, or one that was compiled to before"

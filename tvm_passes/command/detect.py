@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from .. import batch
 from ..batch.figures import Progress
@@ -15,23 +16,7 @@ def run(args: argparse.Namespace) -> None:
         check_can_write(args.trace)
     try:
         with step("Detect") as show:
-            summary = batch.detect(
-                args.source,
-                args.output,
-                args.model,
-                gpus=args.gpus,
-                processes=args.processes,
-                engine=args.engine,
-                address=args.address,
-                workers=args.workers,
-                batch=args.batch,
-                resume=args.resume,
-                format=args.format,
-                trace=args.trace,
-                on_progress=lambda progress: show(described(progress)),
-            )
-    except batch.BatchError as error:
-        raise CommandError(str(error)) from error
+            summary = _detected(args, show)
     except KeyboardInterrupt:
         say(f"Stopped: what is in {args.output} is whole; --resume does the rest.")
         raise
@@ -46,6 +31,27 @@ def run(args: argparse.Namespace) -> None:
         say(f"The same for COCO's tools: {summary.detections.with_suffix('.json')}")
     if summary.errors:
         say(f"The errors, with their reasons: {summary.error_table}")
+
+
+def _detected(args: argparse.Namespace, show: Callable[[str], None]) -> batch.Summary:
+    try:
+        return batch.detect(
+            args.source,
+            args.output,
+            args.model,
+            gpus=args.gpus,
+            processes=args.processes,
+            engine=args.engine,
+            address=args.address,
+            workers=args.workers,
+            batch=args.batch,
+            resume=args.resume,
+            format=args.format,
+            trace=args.trace,
+            on_progress=lambda progress: show(described(progress)),
+        )
+    except batch.BatchError as error:
+        raise CommandError(str(error)) from error
 
 
 def described(progress: Progress) -> str:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ..errors import one_line
 
-__all__ = ["CommandError", "StepFailed", "check_can_write", "one_line", "require_relay"]
+__all__ = [
+    "CommandError",
+    "StepFailed",
+    "check_can_write",
+    "check_can_write_folder",
+    "one_line",
+    "require_relay",
+]
 
 
 class CommandError(Exception):
@@ -24,6 +32,21 @@ def check_can_write(path: str | Path) -> None:
         raise CommandError(f"{path} is a folder: give the name of a file to write")
     if not path.parent.is_dir():
         raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
+    _check_permission(path if path.exists() else path.parent)
+
+
+def check_can_write_folder(path: str | Path) -> None:
+    """The same for a folder, which is made with the folders that it is in."""
+    path = Path(path)
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise CommandError(f"{there} is a file: give a folder to write to")
+    _check_permission(there)
+
+
+def _check_permission(path: Path) -> None:
+    if not os.access(path, os.W_OK):
+        raise CommandError(f"there is no permission to write to {path}: give another place")
 
 
 def require_relay(what: str) -> None:

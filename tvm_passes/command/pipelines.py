@@ -13,7 +13,7 @@ from ..engine.expressions import op_name
 from ..engine.graph import Graph, relay_functions
 from ..pipeline import detection_pipeline, subpixel_pipeline
 from ..quantize import Calibration, CalibrationError
-from .errors import CommandError
+from .errors import CommandError, one_line
 from .models import Model
 from .progress import say, step
 from .work import Work, find, imported, named_pass, target_of
@@ -59,14 +59,17 @@ def _pipeline_of(
     calibration = _calibration(args.int8) if args.int8 else None
     if name == "auto":
         name = "detection" if _detects(mod) else "subpixel"
-    if name == "detection":
-        return name, detection_pipeline(target, args.dtype, args.outputs, args.masks, calibration)
-    for option, value in (("--outputs", args.outputs), ("--masks", args.masks)):
-        if value:
-            raise CommandError(f"{option} is for detectors: leave it out with the pipeline {name}")
-    if name == "subpixel":
+    if name not in ("detection", "subpixel"):
+        raise CommandError(f"there is no pipeline {name}: give auto, detection, subpixel, or module:function")
+    try:
+        if name == "detection":
+            return name, detection_pipeline(target, args.dtype, args.outputs, args.masks, calibration)
+        for option, value in (("--outputs", args.outputs), ("--masks", args.masks)):
+            if value:
+                raise CommandError(f"{option} is for detectors: leave it out with the pipeline {name}")
         return name, subpixel_pipeline(target, args.dtype, calibration)
-    raise CommandError(f"there is no pipeline {name}: give auto, detection, subpixel, or module:function")
+    except ValueError as reason:  # options that this target does not take
+        raise CommandError(one_line(reason)) from reason
 
 
 def _calibration(path: str) -> Calibration:
