@@ -84,7 +84,9 @@ def test_what_is_refused(url, path, body, content_type, status, reason):
 
 
 def test_no_other_path_or_method(url):
-    assert ask(url, "/detect").status == 405
+    reply = ask(url, "/detect")
+    assert (reply.status, reply.error) == (405, "/detect does not take GET, but POST")
+    assert reply.headers["allow"] == "POST" and "to /detect" in ask(url, "/nothing").error
     for path in ("/etc/passwd", "/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd", "/docs"):
         assert ask(url, path).status == 404
 

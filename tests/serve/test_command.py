@@ -1,5 +1,6 @@
 """The errors of `tvm-passes serve`, before anything is started."""
 
+import contextlib
 import socket
 import sys
 
@@ -38,3 +39,26 @@ def test_a_folder_or_an_address_that_cannot_be_used(tvm_passes_command, tmp_path
         port = taken.getsockname()[1]
         answer = tvm_passes_command("serve", tmp_path, "--port", port)
     assert f"cannot listen on 127.0.0.1:{port}" in answer.error and "give another --host" in answer.error
+
+
+def test_the_start_is_shown_until_it_is_ready(tvm_passes_command, monkeypatch):
+    def run(folder, on_ready, **_):
+        on_ready("http://here/")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tvm_passes.serve.run", run)
+    monkeypatch.setattr("tvm_passes.command.serve.step", shown)
+    steps.clear()
+    answer = tvm_passes_command("serve", "detector")
+    assert answer.status == 130 and steps == ["Start the workers of detector", "end"]
+    assert "Serving detector at http://here/" in answer.err and "Stopped." in answer.err
+
+
+steps = []
+
+
+@contextlib.contextmanager
+def shown(name):
+    steps.append(name)
+    yield
+    steps.append("end")

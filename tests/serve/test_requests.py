@@ -26,11 +26,20 @@ def refused(call, *arguments):
 
 
 def test_a_file_in_a_form():
-    content_type, body = form(("threshold", None, b"0.5"), ("file", "a.png", IMAGE), ("other", "b", b"no"))
+    content_type, body = form(("threshold", None, b"0.5"), ("file", "a.png", IMAGE), ("other", "", b""))
     check_type(content_type)
     assert image_in(body, content_type) == IMAGE
     assert image_in(IMAGE, "image/png") == IMAGE
     assert image_in(b"preamble\r\n" + body, content_type) == IMAGE
+
+
+def test_a_form_of_several_files():
+    """Of which one would be answered, and nobody would know which."""
+    content_type, body = form(("file", "a.png", IMAGE), ("file", "b.png", IMAGE))
+    assert refused(image_in, body, content_type) == (
+        400,
+        "the form has 2 files, and an answer is of one: post each in a request",
+    )
 
 
 def test_forms_without_a_file():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
@@ -55,7 +56,8 @@ class Service:
                 Route("/healthz", self.healthz),
                 Route("/metrics", self.metrics),
                 Mount("/page", _PageFiles(directory=PAGE)),
-            ]
+            ],
+            exception_handlers={HTTPException: _elsewhere},
         )
 
     async def detect(self, request: Request) -> Response:
@@ -103,6 +105,17 @@ class Service:
 
     async def page(self, _: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers=HEADERS)
+
+
+async def _elsewhere(request: Request, error: Exception) -> Response:
+    """What Starlette refuses: a path that there is none of, and a method that its path does not take."""
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    path, method = request.url.path, request.method
+    reason = f"there is no {path}: post an image to /detect" if error.status_code == 404 else error.detail
+    if error.status_code == 405:
+        reason = f"{path} does not take {method}, but {headers.get('Allow', 'GET')}"
+    return Response(answers.error(reason), error.status_code, headers, JSON)
 
 
 class _PageFiles(StaticFiles):

@@ -27,17 +27,25 @@ def image_in(body: bytes, content_type: str) -> bytes:
         raise Refused(400, "the form has no boundary")
     # Each part is between two boundaries, and the line before a boundary belongs to it.
     _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode("ascii", "replace"))
+    files: list[bytes] = []
     for part in parts:
         if part.startswith(b"--"):  # the end of the form
             break
         head, found, content = part.partition(b"\r\n\r\n")
-        if found and _is_file(BytesParser().parsebytes(head.lstrip(b"\r\n"), headersonly=True)):
-            return content
-    raise Refused(400, f"the form has no file: {HINT}")
+        name = _file_name(BytesParser().parsebytes(head.lstrip(b"\r\n"), headersonly=True))
+        if found and name is not None and (name or content):  # else a browser's field that was left empty
+            files.append(content)
+    if len(files) > 1:
+        raise Refused(
+            400, f"the form has {len(files)} files, and an answer is of one: post each in a request"
+        )
+    if not files:
+        raise Refused(400, f"the form has no file: {HINT}")
+    return files[0]
 
 
-def _is_file(part: Message) -> bool:
-    return part.get_content_disposition() == "form-data" and part.get_filename() is not None
+def _file_name(part: Message) -> str | None:
+    return part.get_filename() if part.get_content_disposition() == "form-data" else None
 
 
 def _header(content_type: str) -> Message:
