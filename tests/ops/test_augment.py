@@ -101,6 +101,37 @@ def test_one_tensor_for_each_image():
         warp(images, matrices, [*boxes[:2]])
 
 
+BOXES, POINTS = torch.zeros(2, 5, 4), torch.zeros(2, 5, 2)
+
+
+@pytest.mark.parametrize(
+    "targets, reason",
+    [
+        ({"boxes": torch.zeros(2, 5, 6)}, r"boxes must have the shape \(N, K, 4\), not \(2, 5, 6\)"),
+        ({"boxes": BOXES[0]}, "5 tensors of boxes"),
+        ({"boxes": BOXES[:, 0]}, r"boxes must have the shape \(N, K, 4\), not \(2, 4\)"),
+        ({"boxes": BOXES[:1]}, "1 tensors of boxes or points for 2 images"),
+        (
+            {"boxes": [BOXES[0], torch.zeros(0)]},
+            r"boxes must have the shape \(K, 4\) for each image, not \(0,\)",
+        ),
+        ({"points": [torch.zeros(3, 3)] * 2}, r"points must have the shape \(K, 2\) for each image"),
+        ({"masks": torch.zeros(2, 4, 6, dtype=torch.uint8)}, r"masks of \(4, 6\) for images of \(8, 12\)"),
+        ({"masks": torch.zeros(2, 1, 16, 12, dtype=torch.uint8)}, r"masks of \(16, 12\) for images"),
+    ],
+)
+def test_targets_that_do_not_fit_the_images(targets, reason):
+    """They were warped as if they did: columns were lost, and masks shifted."""
+    with pytest.raises(ValueError, match=reason):
+        RandomAffine()(torch.zeros(2, 3, 8, 12), **targets)
+
+
+@pytest.mark.parametrize("images", [torch.zeros(3, 8, 12), [torch.zeros(3, 8, 12)]])
+def test_images_that_are_none(images):
+    with pytest.raises(ValueError, match="images must be a tensor of four axes, NCHW, not"):
+        RandomAffine()(images)
+
+
 def test_what_is_moved_away_has_no_area():
     images, boxes = torch.zeros(1, 1, *SIZE), torch.tensor([[[2.0, 2, 10, 10], [60, 40, 70, 50]]])
     matrix = torch.tensor([[[1.0, 0, -40], [0, 1, 0]]])

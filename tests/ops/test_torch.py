@@ -407,6 +407,31 @@ IMAGES, MATRICES = torch.zeros(2, 3, 8, 8), torch.zeros(2, 2, 3)
         (ValueError, "out_size must be above 0", lambda: ops.warp_affine(IMAGES, MATRICES, (4, 0))),
         (
             ValueError,
+            "two whole numbers, height and width, not 4",
+            lambda: ops.warp_affine(IMAGES, MATRICES, 4),
+        ),
+        (ValueError, r"two whole .* not \(4.5, 4\)", lambda: ops.warp_affine(IMAGES, MATRICES, (4.5, 4))),
+        (ValueError, r"out_size .* not \(4, 4, 4\)", lambda: ops.warp_affine(IMAGES, MATRICES, (4, 4, 4))),
+        (
+            ValueError,
+            "image_size must be two whole numbers",
+            lambda: ops.paste_masks(torch.zeros(2, 1, 4, 4), torch.zeros(2, 4), 9),
+        ),
+        (
+            ValueError,
+            "preprocess: size must be two whole numbers",
+            lambda: ops.preprocess(IMAGES, 8, mean=[0.0], std=[1.0]),
+        ),
+        (TypeError, "scores must be a tensor, not a list", lambda: ops.nms(torch.zeros(2, 4), [0, 1], 0.5)),
+        (
+            TypeError,
+            "rois must be a tensor, not a list",
+            lambda: ops.roi_align(
+                IMAGES, [torch.zeros(2, 4)], pooled_size=2, spatial_scale=1, sampling_ratio=1
+            ),
+        ),
+        (
+            ValueError,
             "mode must be one of exact, cv2_fixed",
             lambda: ops.warp_affine(IMAGES, MATRICES, (4, 4), mode="cv2"),
         ),

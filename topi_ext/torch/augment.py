@@ -80,12 +80,15 @@ class AffineWarp(nn.Module):
         on_device = matrices.to(images.device)
         results: list[Targets] = [warp_affine(images, on_device, size, **self._options)]
         if boxes is not None:
+            _check_targets("boxes", 4, boxes, len(matrices))
             results.append(
                 _each(lambda box, matrix: _move_boxes(box, matrix, height, width), boxes, matrices)
             )
         if masks is not None:
+            self._check_masks(masks, images)
             results.append(self._warp_masks(masks, on_device, size))
         if points is not None:
+            _check_targets("points", 2, points, len(matrices))
             results.append(_each(_move, points, matrices))
         if len(results) == 1:
             return results[0]
@@ -93,10 +96,19 @@ class AffineWarp(nn.Module):
 
     def size_of(self, images: torch.Tensor) -> tuple[int, ...]:
         """Height and width."""
+        shape = getattr(images, "shape", None)
+        if shape is None or len(shape) != 4:
+            given = type(images).__name__ if shape is None else f"one of the shape {tuple(shape)}"
+            raise ValueError(f"AffineWarp: images must be a tensor of four axes, {self.layout}, not {given}")
         return tuple(images.shape[1:3] if self.layout == "NHWC" else images.shape[2:])
 
     def size_of_result(self, images: torch.Tensor) -> tuple[int, ...]:
         return self.out_size or self.size_of(images)
+
+    def _check_masks(self, masks: torch.Tensor, images: torch.Tensor) -> None:
+        found = tuple(masks.shape[1:]) if masks.dim() == 3 else self.size_of(masks)
+        if found != self.size_of(images):
+            raise ValueError(f"AffineWarp: masks of {found} for images of {self.size_of(images)}")
 
     def _warp_masks(self, masks: torch.Tensor, matrices: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
         channel = 3 if self.layout == "NHWC" else 1
@@ -212,9 +224,20 @@ def _each(
     """The boxes or points of each image, warped; one tensor for all images, or one per image."""
     if isinstance(targets, torch.Tensor):
         return move(targets, matrices)
-    if len(targets) != len(matrices):
-        raise ValueError(f"AffineWarp: {len(targets)} tensors of boxes or points for {len(matrices)} images")
     return [move(target, matrix) for target, matrix in zip(targets, matrices)]
+
+
+def _check_targets(name: str, numbers: int, targets: Targets, images: int) -> None:
+    """Whatever else they have, such as labels in further columns, would be lost."""
+    if len(targets) != images:
+        raise ValueError(f"AffineWarp: {len(targets)} tensors of boxes or points for {images} images")
+    if isinstance(targets, torch.Tensor):
+        shapes, rank, wanted = [targets.shape], 3, f"(N, K, {numbers})"
+    else:
+        shapes, rank, wanted = [each.shape for each in targets], 2, f"(K, {numbers}) for each image"
+    for shape in shapes:
+        if len(shape) != rank or shape[-1] != numbers:
+            raise ValueError(f"AffineWarp: {name} must have the shape {wanted}, not {tuple(shape)}")
 
 
 def _of_type(moved: torch.Tensor, given: torch.Tensor) -> torch.Tensor:

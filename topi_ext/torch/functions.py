@@ -32,6 +32,14 @@ def _call(
     return Call(name, build, tensors, out_size, options)
 
 
+def _pair(name: str, option: str, size: Sequence[int]) -> tuple[int, int]:
+    """A height and a width, which may be symbols of torch; raises an error for anything else."""
+    sides = tuple(size) if hasattr(size, "__iter__") else ()
+    if len(sides) != 2 or any(isinstance(side, (float, str)) for side in sides):
+        raise ValueError(f"{name}: {option} must be two whole numbers, height and width, not {size!r}")
+    return sides
+
+
 @operator(
     "warp_affine(Tensor data, Tensor matrix, SymInt[2] out_size, *, bool inverse_map=False, "
     "str mode='exact', str interpolation='bilinear', str border_mode='constant', float[1] border_value=0., "
@@ -57,7 +65,8 @@ def warp_affine(
         "data": (data, "N H W c" if layout == "NHWC" else "N c H W"),
         "matrix": (matrix, "2 3" if getattr(matrix, "ndim", 3) == 2 else "N 2 3"),
     }
-    return _call("warp_affine", _warp_affine, tensors, out_size, mode=mode, layout=layout, **options)
+    size = _pair("warp_affine", "out_size", out_size)
+    return _call("warp_affine", _warp_affine, tensors, size, mode=mode, layout=layout, **options)
 
 
 def _warp_affine(
@@ -74,7 +83,9 @@ def nms(
     `indices[:count]` is the result of `torchvision.ops.nms`; it waits for the GPU, as that does. One kernel
     serves all numbers of boxes.
     """
-    class_ids = torch.zeros(scores.shape, dtype=torch.int32, device=scores.device)
+    class_ids = scores  # which is no tensor: `batched_nms` says so
+    if isinstance(scores, torch.Tensor):
+        class_ids = torch.zeros(scores.shape, dtype=torch.int32, device=scores.device)
     return batched_nms(boxes, scores, class_ids, iou_threshold, **options)
 
 
@@ -158,7 +169,7 @@ def multiscale_roi_align(
 
 
 def _axes_of(rois: torch.Tensor) -> str:
-    return "R 4" if rois.shape[-1:] == (4,) else "R 5"
+    return "R 4" if getattr(rois, "shape", ())[-1:] == (4,) else "R 5"
 
 
 def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> relay.Expr:
@@ -215,8 +226,8 @@ def paste_masks(
 ) -> torch.Tensor:
     """`topi_ext.paste_masks` on tensors. One kernel serves all numbers of masks, for one size of images."""
     tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
-    image_size = tuple(map(int, image_size))
-    return _call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
+    size = tuple(map(int, _pair("paste_masks", "image_size", image_size)))
+    return _call("paste_masks", topi_ext.paste_masks, tensors, image_size=size, threshold=threshold)
 
 
 @operator(
@@ -233,7 +244,7 @@ def encode_masks(
     capacity: int | None = None,
 ) -> torch.Tensor:
     """`topi_ext.encode_masks` on tensors. One kernel serves all numbers of masks and sizes of images."""
-    size = checked_options("encode_masks", image_size, threshold)
+    size = checked_options("encode_masks", _pair("encode_masks", "image_size", image_size), threshold)
     tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
     options = {"threshold": threshold, "form": form, "capacity": capacity}
     return _call("encode_masks", _encode_masks, tensors, size, **options)
@@ -320,7 +331,6 @@ def preprocess(
 ) -> torch.Tensor:
     """`topi_ext.preprocess` on tensors. One kernel serves all numbers of images of one size."""
     tensors = {"image": (image, "N h w c" if image_layout == "NHWC" else "N c h w")}
-    options.update(
-        size=tuple(size), padded_size=padded_size and tuple(padded_size), image_layout=image_layout
-    )
+    padded = None if padded_size is None else _pair("preprocess", "padded_size", padded_size)
+    options.update(size=_pair("preprocess", "size", size), padded_size=padded, image_layout=image_layout)
     return _call("preprocess", topi_ext.preprocess, tensors, **options)
