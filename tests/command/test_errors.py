@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -274,6 +275,21 @@ def test_verbose_shows_the_trace(tvm_passes_command):
     assert answer.status == 1
     assert "Traceback" in answer.err and "in fails" in answer.err
     assert "--verbose" not in answer.error
+
+
+def test_an_interrupt_that_tvm_loses(tvm_passes_command, monkeypatch):
+    """In a callback of a pass, it comes out as the last error that was raised in one before."""
+
+    def run(_):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise AttributeError("Span object has no attributed spans") from None
+
+    monkeypatch.setattr("tvm_passes.command.main._run", run)
+    answer = tvm_passes_command("doctor")
+    assert answer.status == 130 and answer.err == ""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_help_is_no_error(tvm_passes_command):

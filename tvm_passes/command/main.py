@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 
 from .errors import CommandError, one_line, require_relay
 from .options import parser
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(stop.code or 0)
     if hasattr(sys.stdout, "reconfigure"):  # an ASCII terminal gets "?" for what it cannot show
         sys.stdout.reconfigure(errors="replace")
-    with quiet(not args.verbose):
+    with quiet(not args.verbose), _interrupts() as interrupts:
         try:
             return _run(args) or 0
         except KeyboardInterrupt:
@@ -36,9 +39,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception as error:
             if args.verbose:
                 traceback.print_exc()
+            if interrupts:
+                return 128 + signal.SIGINT
             hint = "" if args.verbose or type(error) is CommandError else " (--verbose shows where)"
             say(f"tvm-passes {args.command}: {one_line(error)}{hint}")
             return 1
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """The signals by Ctrl-C: TVM may lose the exception of one in a callback, and raise an older error."""
+    seen: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and not ignored, as by nohup
+    if not is_default or threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _run(args: argparse.Namespace) -> int | None:
