@@ -175,3 +175,24 @@ def test_a_detector_of_another_module(tmp_path):
     (row,) = found_in(Detector(saved(tmp_path, colours()[0])), painted(48, 64, (0, 0, 64, 48)))
     np.testing.assert_allclose(row["boxes"][0], [4, 6, 24, 28])
     assert row["scores"][0] > 0.99 and row["masks"] is None and row["keypoints"] is None
+
+
+def test_arrays_that_are_no_images(detector_folder):
+    """Floats from 0 to 1 were taken for bytes, and one image of gray ended the whole batch."""
+    arrays = [
+        np.zeros((9, 9), "uint8"),
+        np.zeros((9, 9, 4), "uint8"),
+        np.ones((9, 9, 3), "float32"),
+        np.zeros((0, 9, 3), "uint8"),
+        None,
+        np.zeros((9, 9, 3), "uint8"),
+    ]
+    errors = Detector(detector_folder("encoded"))({"image": arrays}).column("error").to_pylist()
+    assert errors == [
+        "is uint8 (9, 9), not uint8 (height, width, 3)",
+        "is uint8 (9, 9, 4), not uint8 (height, width, 3)",
+        "is float32 (9, 9, 3), not uint8 (height, width, 3)",
+        "is empty",
+        "is NoneType (), not uint8 (height, width, 3)",
+        None,
+    ]

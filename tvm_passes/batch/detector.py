@@ -87,7 +87,7 @@ class Detector:
         for place, (image_id, image) in enumerate(zip(ids, images)):
             rows.append({**self._row(str(image_id)), "error": None})
             try:
-                prepared[place] = self.prepare(decode(image, self.max_pixels) if encoded else image)
+                prepared[place] = self.prepare(decode(image, self.max_pixels) if encoded else _checked(image))
             except BadImage as reason:
                 rows[place]["error"] = str(reason)
         places = list(prepared)
@@ -215,6 +215,17 @@ class Detector:
             "model": self.model,
             "manifest": self.manifest,
         }
+
+
+def _checked(image: Any) -> np.ndarray:
+    """Other pixels, such as floats from 0 to 1, would be taken for these."""
+    shape: tuple[int, ...] = getattr(image, "shape", ())
+    dtype = getattr(image, "dtype", type(image).__name__)
+    if not isinstance(image, np.ndarray) or dtype != "uint8" or len(shape) != 3 or shape[2] != 3:
+        raise BadImage(f"is {dtype} {tuple(shape)}, not uint8 (height, width, 3)")
+    if not image.size:
+        raise BadImage("is empty")
+    return image
 
 
 def _with_masks(row: Row, masks: Masks) -> Row:
