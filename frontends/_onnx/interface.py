@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
+from typing import Any
 
 import onnx
 
@@ -13,6 +14,8 @@ from .check import check_size
 ELEMENT_TYPES = {"BOOL", "DOUBLE", "FLOAT", "FLOAT16"} | {
     f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
 }
+
+KEEP_THE_SHAPE = {"Cast", "DequantizeLinear", "Identity", "QuantizeLinear"}
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -48,10 +51,35 @@ def input_shapes(
     for name in given:
         if name not in inputs:
             raise ImportFailure(f"shapes has '{name}', which is not an input; the inputs are {list(inputs)}")
-    return {name: _shape(value, given.get(name)) for name, value in inputs.items()}
+    channels = _channels(graph, set(inputs))
+    return {name: _shape(value, given.get(name), channels.get(name)) for name, value in inputs.items()}
 
 
-def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> list[int | None]:
+def _channels(graph: onnx.GraphProto, inputs: set[str]) -> dict[str, int]:
+    """The channels of inputs that are convolved as they are: exporters make them symbolic too."""
+    dims = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    sources = {name: name for name in inputs}
+    channels: dict[str, int] = {}
+    for node in graph.node:
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        attributes = {attribute.name: attribute for attribute in node.attribute}
+        if node.op_type == "Constant" and "value" in attributes:
+            dims[node.output[0]] = list(attributes["value"].t.dims)
+        elif node.op_type in KEEP_THE_SHAPE:
+            tables: tuple[dict[str, Any], ...] = (sources, dims)
+            for table in tables:
+                if node.input[0] in table:
+                    table[node.output[0]] = table[node.input[0]]
+        elif node.op_type == "Conv" and node.input[0] in sources and len(dims.get(node.input[1], ())) > 2:
+            group = attributes["group"].i if "group" in attributes else 1
+            channels.setdefault(sources[node.input[0]], dims[node.input[1]][1] * group)
+    return channels
+
+
+def _shape(
+    value: onnx.ValueInfoProto, given: Sequence[int | None] | None, channels: int | None
+) -> list[int | None]:
     name, tensor_type = value.name, value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         raise ImportFailure(f"the input '{name}' is not a tensor, the only kind that can be imported")
@@ -67,6 +95,8 @@ def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> li
         # Some exporters write 0 for an unknown size, but never for the length of a vector.
         known = [dim.dim_value > 0 or (len(declared) == 1 and dim.HasField("dim_value")) for dim in declared]
         given = [dim.dim_value if is_known else None for dim, is_known in zip(declared, known)]
+        if channels is not None and len(given) > 2 and given[1] is None:
+            given[1] = channels
     elif declared is not None and len(declared) != len(given):
         raise ImportFailure(f"the input '{name}' has {len(declared)} dimensions; shapes has {tuple(given)}")
     for size in given:

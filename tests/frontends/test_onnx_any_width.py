@@ -13,7 +13,14 @@ from torch import nn
 
 import frontends
 import tvm_passes
-from tests.frontends.onnx_models import compiled, model_of, operators, tensor_input, weights
+from tests.frontends.onnx_models import (
+    assert_matches_reference,
+    compiled,
+    model_of,
+    operators,
+    tensor_input,
+    weights,
+)
 
 WIDTHS = (32, 75, 160)
 
@@ -226,3 +233,23 @@ def test_a_group_normalization(opset):
         expected = nn.functional.group_norm(torch.from_numpy(x), 2).numpy()
         factor, offset = (np.repeat(each, 6 // count)[:, None, None] for each in (scale, bias))
         np.testing.assert_allclose(compute(x)[0], expected * factor + offset, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_channels_that_are_symbolic_are_those_of_the_weights(is_quantized):
+    image = np.random.default_rng(0).normal(size=(2, 4, 5, 6)).astype("float32")
+    kernel = np.random.default_rng(1).normal(size=(6, 2, 3, 3)).astype("float32")
+    nodes = [helper.make_node("Conv", ["image", "kernel"], ["y"], group=2)]
+    given = weights(kernel=kernel)
+    if is_quantized:
+        steps = ("QuantizeLinear", "image", "small"), ("DequantizeLinear", "small", "back")
+        nodes = [helper.make_node(name, [what, "scale", "zero"], [made]) for name, what, made in steps]
+        nodes.append(helper.make_node("Conv", ["back", "kernel"], ["y"], group=2))
+        given += weights(scale=np.float32(0.03), zero=np.int8(3))
+    sizes = ["batch", "channels", "height", "width"]
+    model = model_of(nodes, [tensor_input("image", sizes)], ["y"], given, opset=21)
+    mod, _ = frontends.from_onnx(model)
+    assert [getattr(size, "value", None) for size in mod["main"].params[0].checked_type.shape] == [
+        *(None, 4, None, None)
+    ]
+    assert_matches_reference(mod, model, image, atol=1e-4)

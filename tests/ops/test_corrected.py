@@ -116,10 +116,8 @@ def test_what_is_taken_of_a_reversed_shuffle(emulated_cuda, target, axis):
     np.testing.assert_array_equal(run_on(target, emulated_cuda, module(x, taken), array), expected)
 
 
-@pytest.mark.parametrize("reduction", ["update", "add"])
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
-@pytest.mark.parametrize("target", ["llvm", "cuda"])
-def test_scatter_of_fewer_indices_than_elements(emulated_cuda, target, axis, reduction):
+def fewer_indices(axis, reduction):
+    """What to scatter where, and the result."""
     data, source = numbers(3, 4, 5), numbers(2, 3, 2, seed=1)
     places = np.argsort(numbers(2, 3, 2, seed=2), axis).astype("int64")
     expected = data.copy()

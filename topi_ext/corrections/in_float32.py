@@ -86,20 +86,53 @@ def _scatter_elements(
     attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]
 ) -> relay.Expr | None:
     """Scatter into the part of the tensor that is as long as the indices along all other axes."""
-    shapes = [list(type_.shape) for type_ in types[:2]]
-    if not all(isinstance(extent, tvm.tir.IntImm) for shape in shapes for extent in shape):
-        return None
-    whole, part = ([int(extent) for extent in shape] for shape in shapes)
-    axis = int(attrs.axis) % len(whole)
-    part[axis] = whole[axis]
-    if part == whole or 0 in part:
+    axis = int(attrs.axis) % len(types[0].shape)
+    if _counts_rightly(axis, *types[:2]):
         return None
     data, places, source = inputs
+    shapes = [list(type_.shape) for type_ in types[:2]]
+    if not all(isinstance(extent, tvm.tir.IntImm) for shape in shapes for extent in shape):
+        rows = [relay.reshape(each, [-1]) for each in (data, _in_a_row(data, places, axis), source)]
+        return relay.reshape_like(relay.scatter_elements(*rows, 0, attrs.reduction), data)
+    whole, part = ([int(extent) for extent in shape] for shape in shapes)
+    part[axis] = whole[axis]
+    if 0 in part:
+        return None
     begin = [0] * len(part)
     changed = relay.scatter_elements(
         relay.strided_slice(data, begin, part), places, source, axis, attrs.reduction
     )
     return relay.strided_set(data, changed, begin, part)
+
+
+def _counts_rightly(axis: int, whole: relay.TensorType, part: relay.TensorType) -> bool:
+    """Whether TVM's own finds each element: it takes the axes before, and those behind, for one each.
+
+    So only the first of either may have fewer indices than elements.
+    """
+    return all(
+        isinstance(mine, tvm.tir.IntImm) and isinstance(other, tvm.tir.IntImm) and int(mine) == int(other)
+        for place, (mine, other) in enumerate(zip(whole.shape, part.shape))
+        if place not in (0, axis, axis + 1)
+    )
+
+
+def _in_a_row(data: relay.Expr, places: relay.Expr, axis: int) -> relay.Expr:
+    """Where in all of the data, in a row, each index points."""
+    places = relay.cast(places, "int64")
+    of_data, of_places = relay.shape_of(data, "int64"), relay.shape_of(places, "int64")
+    rank, zero = len(relay.transform.InferTypeLocal(data).shape), relay.const(0, "int64")
+    result = zero
+    for place in range(rank):
+        size, count = (relay.take(shape, relay.const(place)) for shape in (of_data, of_places))
+        if place == axis:
+            along = relay.where(places < zero, places + size, places)
+        else:
+            along = relay.expand_dims(
+                relay.arange(zero, count, relay.const(1, "int64"), "int64"), -1, rank - 1 - place
+            )
+        result = result * size + along
+    return result
 
 
 def _sums_in_float32(name: str) -> Legalize:

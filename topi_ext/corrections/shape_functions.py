@@ -124,6 +124,7 @@ def _dynamic_slice(attrs: Any, inputs: list[te.Tensor], ndims: Any) -> list[te.T
 
 for name in AS_THE_INPUT:
     register_shape_func(name, False, elemwise_shape_func)
+register_shape_func("bitwise_not", False, elemwise_shape_func, ABOVE_STOCK)  # TVM's own broadcasts two
 OF_IMAGES = {"nn.depth_to_space": _depth_to_space, "nn.space_to_depth": _space_to_depth}
 for name in "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc":
     OF_IMAGES[name] = _convolution
