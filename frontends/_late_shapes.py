@@ -23,9 +23,10 @@ def check(mod: tvm.IRModule) -> None:
     def visit(expr: relay.Expr) -> None:
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and not refused:
             name = expr.op.name
-            if name in SPELT_OUT or name.startswith("qnn.") or not relay.ty.is_dynamic(expr.checked_type):
+            if name in SPELT_OUT or name.startswith("qnn."):
                 return
-            if expr.op.get_attr("FShapeFunc") is None or _has_unknown_channels(expr):
+            lacks_shape = relay.ty.is_dynamic(expr.checked_type) and expr.op.get_attr("FShapeFunc") is None
+            if lacks_shape or _has_unknown_channels(expr):
                 refused.append(expr)
 
     for function in mod.functions.values():

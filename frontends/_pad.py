@@ -22,7 +22,29 @@ def pad_late(data: relay.Expr, pads: relay.Expr, rank: int, value: relay.Expr, m
     first, last = (relay.take(cut, relay.const(side), 0) for side in (0, 1))
     end = relay.shape_of(data, "int64") - last
     data = relay.strided_slice(data, first, end, relay.const(np.ones(rank, "int64")))
+    if mode == "wrap":
+        for axis in range(rank):
+            before, behind = (relay.take(pads, relay.const(side * rank + axis)) for side in (0, 1))
+            data = pad_from_inside(data, relay.maximum(before, zero), relay.maximum(behind, zero), axis, mode)
+        return data
     return relay.nn.pad(data, relay.transpose(relay.maximum(pads, zero)), value, mode)
+
+
+def pad_from_inside(
+    data: relay.Expr, before: relay.Expr, behind: relay.Expr, axis: int, mode: str
+) -> relay.Expr:
+    """Pad one axis, of any length, by its own elements: mirrored ("reflect") or from the other end ("wrap").
+
+    An axis that is shorter than the padding is gone through again and again.
+    """
+    zero, one, two = (relay.const(number, "int64") for number in (0, 1, 2))
+    size = relay.take(relay.shape_of(data, "int64"), relay.const(axis))
+    places = relay.arange(zero - before, size + behind, one, "int64")
+    if mode == "wrap":
+        return relay.take(data, relay.floor_mod(places, size), axis)
+    there_and_back = relay.maximum(two * (size - one), one)
+    places = relay.floor_mod(places, there_and_back)
+    return relay.take(data, relay.minimum(places, there_and_back - places), axis)
 
 
 def pad_same(

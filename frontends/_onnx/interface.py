@@ -71,9 +71,12 @@ def _channels(graph: onnx.GraphProto, inputs: set[str]) -> dict[str, int]:
             for table in tables:
                 if node.input[0] in table:
                     table[node.output[0]] = table[node.input[0]]
-        elif node.op_type == "Conv" and node.input[0] in sources and len(dims.get(node.input[1], ())) > 2:
-            group = attributes["group"].i if "group" in attributes else 1
-            channels.setdefault(sources[node.input[0]], dims[node.input[1]][1] * group)
+        elif node.op_type in ("Conv", "ConvTranspose") and node.input[0] in sources:
+            weights = dims.get(node.input[1], [])
+            if len(weights) > 2:
+                group = attributes["group"].i if "group" in attributes else 1
+                count = weights[0] if node.op_type == "ConvTranspose" else weights[1] * group
+                channels.setdefault(sources[node.input[0]], count)
     return channels
 
 

@@ -434,10 +434,17 @@ def test_what_a_converter_does_not_know_is_refused(operator, attributes, reason)
 
 
 def test_sizes_known_at_run_time_are_refused_where_tvm_has_no_kernel():
-    node = helper.make_node("LRN", ["x"], ["y"], "it", size=3)
-    model = model_of([node], [tensor_input("x", (1, 4, "h", "w"))], ["y"])
-    with pytest.raises(ImportFailure, match=r"the node 'it' has dynamic sizes, and TVM compiles 'nn\.lrn'"):
+    node = helper.make_node("ReverseSequence", ["x", "n"], ["y"], "it", batch_axis=0, time_axis=1)
+    model = model_of([node], [tensor_input("x", (2, "t", 3))], ["y"], weights(n=[1, 2]))
+    refusal = "the node 'it' has dynamic sizes, and TVM compiles 'reverse_sequence' for static shapes only"
+    with pytest.raises(ImportFailure, match=refusal):
         from_onnx(model)
+
+
+def test_the_size_of_a_scalar_is_one():
+    nodes = [helper.make_node("Size", ["x"], ["of all"]), helper.make_node("Size", ["of all"], ["y"])]
+    model = model_of(nodes, [tensor_input("x", ROWS.shape)], ["y", "of all"])
+    assert_matches_reference(from_onnx(model)[0], model, ROWS)
 
 
 @pytest.mark.parametrize("operator", ["Abs", "Erf", "LogSoftmax", "Sin"])

@@ -59,8 +59,14 @@ def mish(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 @in_float32
 def softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own sums float16 in float16."""
-    return stock(importer, "Softmax")(inputs, attrs, params)
+    """TVM's own sums float16 in float16, and merges no axes of unknown sizes, as opsets before 13 do."""
+    data, rank = inputs[0], rank_of(inputs[0])
+    axis = axis_of(attrs.get("axis", -1 if opset_of(importer) >= 13 else 1), rank)
+    if opset_of(importer) >= 13 or axis == rank - 1 or None not in sizes_of(data):
+        return stock(importer, "Softmax")(inputs, attrs, params)
+    axes = list(range(axis, rank))
+    exponentials = relay.exp(data - relay.max(data, axes, True))
+    return exponentials / relay.sum(exponentials, axes, True)
 
 
 @in_float32

@@ -21,6 +21,7 @@ from ._common import (
     axis_of,
     dtype_of,
     in_float32,
+    like,
     rank_of,
     several,
     sizes_of,
@@ -149,9 +150,31 @@ def one_hot(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) 
 
 def trilu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own accepts dynamic sizes, for which there is no kernel to compile."""
-    if None in sizes_of(inputs[0]):
-        raise NotImplementedError("it needs sizes that are known")
-    return stock(importer, "Trilu")(inputs, attrs, params)
+    if None not in sizes_of(inputs[0]):
+        return stock(importer, "Trilu")(inputs, attrs, params)
+    data, diagonal = inputs[0], inputs[1]
+    diagonal = relay.const(0, "int64") if diagonal is None else relay.reshape(diagonal, [])
+    keeps = relay.greater_equal if attrs.get("upper", 1) else relay.less_equal
+    return relay.where(keeps(_right_of_diagonal(importer, data), diagonal), data, like(0, data))
+
+
+def eye_like(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own writes what is behind the last column into the next row."""
+    data, dtype = inputs[0], attrs.get("dtype")
+    diagonal = relay.const(attrs.get("k", 0), "int64")
+    is_one = relay.equal(_right_of_diagonal(importer, data), diagonal)
+    return relay.cast(is_one, dtype_of(data) if dtype is None else importer.get_type(dtype))
+
+
+def _right_of_diagonal(importer: ModuleType, data: relay.Expr) -> relay.Expr:
+    """How far each element of the last two axes is to the right of the main diagonal."""
+    shape, rank = relay.shape_of(data, "int64"), rank_of(data)
+    zero, one = relay.const(0, "int64"), relay.const(1, "int64")
+    rows, columns = (
+        relay.arange(zero, relay.take(shape, relay.const(axis)), one, "int64")
+        for axis in (rank - 2, rank - 1)
+    )
+    return importer.fold_constant(columns - relay.expand_dims(rows, 1))
 
 
 def grid_sample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -170,6 +193,7 @@ def grid_sample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Para
 
 CONVERTERS: dict[str, Converter] = {
     "CumSum": cum_sum,
+    "EyeLike": eye_like,
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,

@@ -110,10 +110,10 @@ def skip_layer_normalization(
 
 @in_float32
 def lrn(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own takes odd sizes of images of float32 only."""
+    """TVM's own takes odd sizes of images of float32 only, and does not compile for unknown sizes."""
     x, size = inputs[0], attrs["size"]
     alpha, beta, bias = (attrs.get(*each) for each in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
-    if rank_of(x) == 4 and size % 2 and dtype_of(x) == "float32":
+    if rank_of(x) == 4 and size % 2 and dtype_of(x) == "float32" and None not in sizes_of(x):
         return relay.nn.lrn(x, size, 1, bias, alpha, beta)
     channels = sizes_of(x)[1]
     if channels is None:

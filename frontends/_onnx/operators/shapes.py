@@ -13,7 +13,7 @@ from tvm import relay
 
 from ... import _slice as _onnx_slice
 from ..._fold import constant
-from ..._pad import pad_late
+from ..._pad import pad_from_inside, pad_late
 from ._common import (
     Attrs,
     Converter,
@@ -89,8 +89,6 @@ def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise NotImplementedError(f"its attribute mode={mode} is not known")
     if not isinstance(pads, relay.Constant):
-        if mode == "wrap":
-            raise NotImplementedError("wrapping around by pads that are known only at run time")
         widths = relay.reshape(relay.cast(pads, "int64"), [2, rank])
         value = value if isinstance(value, relay.Expr) else like(value, data)
         return pad_late(data, widths, rank, value, mode)
@@ -100,9 +98,13 @@ def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
         return data
     shape = sizes_of(data)
     if mode in ("reflect", "wrap"):
-        for axis, widths in enumerate(zip(before, after)):
-            room = None if shape[axis] is None else shape[axis] - (mode == "reflect")
-            if any(widths) and (room is None or max(widths) > room):
+        for axis, (first, last) in enumerate(zip(before, after)):
+            size = shape[axis]
+            if size is None and (first or last):
+                widths = relay.const(first, "int64"), relay.const(last, "int64")
+                data = pad_from_inside(data, *widths, axis, mode)
+                before[axis] = after[axis] = 0
+            elif size is not None and max(first, last) > size - (mode == "reflect"):
                 raise NotImplementedError(f"its mode {mode} needs an axis that is longer than its padding")
     if mode == "wrap":
         for axis, (first, last) in enumerate(zip(before, after)):
@@ -111,7 +113,7 @@ def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
                 places = np.arange(-first, size + last) % size
                 data = relay.take(data, constant(places), axis)
         return data
-    return relay.nn.pad(data, list(zip(before, after)), value, mode)
+    return relay.nn.pad(data, list(zip(before, after)), value, mode) if any(before + after) else data
 
 
 def _of_all_axes(pads: relay.Expr, axes: relay.Expr, rank: int) -> relay.Expr:
@@ -138,6 +140,14 @@ def _without_negative(
         }
         data = _onnx_slice.constant_slice(data, bounds)
     return data, [max(width, 0) for width in before], [max(width, 0) for width in after]
+
+
+def size(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own gives 0 for a scalar that is known."""
+    shape = [each for each in sizes_of(inputs[0]) if each is not None]
+    if len(shape) < rank_of(inputs[0]):
+        return stock(importer, "Size")(inputs, attrs, params)
+    return constant(np.array(np.prod(shape), "int64"))
 
 
 def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -187,7 +197,7 @@ def split(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
     data, count = inputs[0], attrs["tvm_custom"]["num_outputs"]
     axis = axis_of(attrs.get("axis", 0), rank_of(data))
     parts = inputs[1] if len(inputs) > 1 else attrs.get("split")
-    attrs.get("num_outputs")  # the node has as many
+    may_differ = bool(attrs.get("num_outputs"))  # the node has as many; before, all parts were of one length
     if isinstance(parts, relay.Constant):
         parts = parts.data.numpy().tolist()
     if count == 1:
@@ -195,7 +205,9 @@ def split(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
     size = sizes_of(data)[axis]
     if parts is None:
         if size is None:
-            return relay.split(data, count, axis)
+            return (
+                several(*_split_evenly(data, count, axis)) if may_differ else relay.split(data, count, axis)
+            )
         length = -(-size // count)
         parts = [length] * (count - 1) + [size - length * (count - 1)]
     if isinstance(parts, relay.Expr):
@@ -210,6 +222,16 @@ def split_into(data: relay.Expr, lengths: list[int], axis: int) -> list[relay.Ex
         bounds = zip([0, *ends[:-1]], ends)
         return [relay.strided_slice(data, [b], [e], axes=[axis]) for b, e in bounds]
     return list(relay.split(data, ends[:-1], axis)) if len(lengths) > 1 else [data]
+
+
+def _split_evenly(data: relay.Expr, count: int, axis: int) -> list[relay.Expr]:
+    """Split an axis of unknown length into parts of one length, of which the last may be shorter."""
+    size = relay.take(relay.shape_of(data, "int64"), relay.const(axis))
+    length = relay.floor_divide(size + relay.const(count - 1, "int64"), relay.const(count, "int64"))
+    ends = [length * relay.const(place, "int64") for place in range(count + 1)]
+    return [
+        _onnx_slice.late_slice(data, {axis: (begin, end, 1)}) for begin, end in zip([0, *ends[1:]], ends[1:])
+    ]
 
 
 def _split_late(data: relay.Expr, parts: relay.Expr, count: int, axis: int) -> list[relay.Expr]:
@@ -263,6 +285,7 @@ CONVERTERS: dict[str, Converter] = {
     "Expand": expand,
     "OptionalHasElement": optional_has_element,
     "Pad": pad,
+    "Size": size,
     "Slice": slice_,
     "SpaceToDepth": space_to_depth,
     "Split": split,
