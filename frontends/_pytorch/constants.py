@@ -27,10 +27,16 @@ def is_of_numbers(node: torch.Node, values: list[Any]) -> bool:
 
 def computed(node: torch.Node, values: list[Any]) -> Any:
     """What torch computes: a number, or a constant tensor."""
+    result = called(node, values)
+    return relay.const(result.numpy()) if result.dim() else result.item()
+
+
+def called(node: torch.Node, values: list[Any]) -> Any:
+    """What torch's own operator gives; numbers stand for tensors without axes."""
     overload, _ = overload_of(node)
     by_place, by_name = [], {}
     for given, parameter, value in zip(node.inputs(), overload._schema.arguments, values):
-        if _is_tensor(parameter):
+        if _is_tensor(parameter) and not isinstance(value, torch.Tensor):
             value = torch.tensor(value, dtype=given.type().dtype())
         elif "ScalarType" in str(parameter.real_type) and value is not None:
             value = SCALAR_TYPES[value]
@@ -38,8 +44,7 @@ def computed(node: torch.Node, values: list[Any]) -> Any:
             by_name[parameter.name] = value
         else:
             by_place.append(value)
-    result = overload(*by_place, **by_name)
-    return relay.const(result.numpy()) if result.dim() else result.item()
+    return overload(*by_place, **by_name)
 
 
 def _is_tensor(parameter: Any) -> bool:

@@ -26,8 +26,9 @@ from ..errors import ImportFailure
 from .arguments import Arguments, call_text, ignored, is_random, value_text
 from .class_loop import name_loops_over_classes
 from .constants import computed, is_of_numbers
+from .memory import mutates
 from .messages import line_of, place, stated_reason
-from .mutation import mutates, mutations_without_outputs, nodes_of, write_back
+from .mutation import mutations_without_outputs, nodes_of, write_back
 from .operators import CONVERTERS, Converter
 from .operators.decomposed import decomposition_of
 from .results import NOT_IMPORTED, instead_of, settle_results
@@ -194,7 +195,8 @@ class _Converter(Converter):
         outermost: bool,
         advance: Callable[[], None],
     ) -> Iterator[tuple[str, torch.Node]]:
-        """Yield the operators; after each, check its results and write back what it mutates."""
+        """Yield the operators; after each, check its results, write back what it mutates, and yield the
+        views of that again."""
         before = set() if outermost else set(outputs)
         for name, node in operators:
             yield name, node
@@ -202,7 +204,7 @@ class _Converter(Converter):
                 if self.types_are_known:
                     settle_results(self, node, outputs)
                 if mutates(node):
-                    write_back(self, node, outputs, before)
+                    yield from write_back(self, node, outputs, before)
             except ImportFailure as error:
                 raise _failure(self.title, str(error), node) from error
             advance()

@@ -2,13 +2,13 @@
 
 TVM takes the result of an in-place operator for a new tensor, and ignores what the old one was a view of.
 Here the result is written back through each view that led to the target, into the tensor below it, under
-whose name later operators find it. What this does not cover is refused, rather than computed wrongly.
+whose name later operators find it. Other views of that tensor that are used later are taken from it anew.
+What this does not cover is refused, rather than computed wrongly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,29 +19,31 @@ from tvm.relay.frontend.common import set_span
 from tvm.relay.frontend.pytorch import PyTorchOpConverter
 
 from ..errors import ImportFailure
+from .constants import called
+from .memory import (
+    LISTS,
+    OF_EACH,
+    PERHAPS_SAME,
+    PERHAPS_VIEWS,
+    aliases,
+    is_read_before,
+    is_used_after,
+    mutates,
+    path_to_owner,
+    shares,
+    taken_by,
+)
+from .operators.converter import known_value
 from .operators.shapes import as_number
+from .results import settle_results
 
-RESHAPES = {"aten::view", "aten::unsqueeze", "aten::squeeze", "aten::detach", "aten::alias", "aten::view_as"}
-TRANSPOSES = {"aten::transpose", "aten::permute", "aten::t"}
-VIEWS = RESHAPES | TRANSPOSES | {"aten::select", "aten::slice"}
-PARTS = {"prim::ListUnpack", "aten::unbind", "aten::chunk", "aten::split", "aten::split_with_sizes"}
-PERHAPS_VIEWS = {"aten::reshape", "aten::flatten", "aten::contiguous", "aten::to", "aten::dropout"}
-# They change a tensor's shape or metadata in place, but none of its elements.
-SHAPE_IN_PLACE = {
-    f"aten::{name}_"
-    for name in ("detach", "requires_grad", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
+RESHAPES = {
+    *("aten::alias", "aten::detach", "aten::squeeze", "aten::unflatten", "aten::unsqueeze"),
+    *("aten::view", "aten::view_as", *PERHAPS_SAME, *PERHAPS_VIEWS),
 }
+TRANSPOSES = {"aten::transpose", "aten::permute", "aten::t"}
 # They do not depend on what the tensor was before.
 OVERWRITES = {f"aten::{name}_" for name in ("copy", "fill", "index_fill", "index_put", "masked_fill", "zero")}
-
-
-def mutates(node: torch.Node) -> bool:
-    """Whether an operator changes its first input."""
-    kind = node.kind()
-    if kind in SHAPE_IN_PLACE:
-        return False
-    in_place = (kind.endswith("_") and not kind.endswith("__")) or kind.startswith("aten::__i")
-    return in_place and node.outputsSize() == 1
 
 
 def mutations_without_outputs(node: torch.Node) -> list[torch.Node]:
@@ -60,33 +62,68 @@ def nodes_of(block: Any) -> Iterator[torch.Node]:
 
 def write_back(
     converter: PyTorchOpConverter, node: torch.Node, outputs: dict[str, Any], outer: set[str]
-) -> None:
-    """Update, in `outputs`, the tensors that the target of `node` is a view of.
+) -> Iterator[tuple[str, torch.Node]]:
+    """Update, in `outputs`, the tensors whose memory `node` changes; yield the views to convert anew.
 
     `outer` are the names from outside the operator's branch or loop.
     """
-    target = node.inputsAt(0)
-    chain = _views_below(target)
-    views = list(takewhile(lambda below: not mutates(below), chain))
-    owner = views[-1].inputsAt(0) if views else target
-    is_constant = owner.node().kind() == "prim::Constant"
-    if is_constant and (_counts_on_what_was(node) or _is_read_before(node, owner)):
+    path = path_to_owner(node.inputsAt(0))
+    source = next((value for value in path if mutates(value.node())), path[-1])
+    is_constant = source.node().kind() == "prim::Constant"
+    if is_constant and (_counts_on_what_was(node) or is_read_before(source, node)):
         raise ImportFailure("it changes a constant, of which a trace of torch has only what it became")
-    while chain and not _is_used_after(node, chain[-1].inputsAt(0)):
-        chain.pop()
-    for value in [target] + [view.inputsAt(0) for view in chain]:
-        _refuse_other_views(node, value, chain)
-    result = outputs[node.output().debugName()]
-    if target.debugName() not in outer and _is_used_after(node, target):  # as in a script, by its old name
-        outputs[target.debugName()] = result
-    for view in chain:
-        base = view.inputsAt(0)
-        if view.kind() not in VIEWS and not mutates(view):
-            raise ImportFailure(f"it changes a tensor through {view.kind()}; assign the result instead")
-        if base.debugName() in outer:
-            raise ImportFailure("it changes a tensor from outside the branch or loop that it is in")
-        result = set_span(_written(converter, view, result, outputs), converter.source_map[node])
-        outputs[base.debugName()] = result
+    used = _used_later(path, node)
+    if any(value.debugName() in outer for value in used):
+        raise ImportFailure("it changes a tensor from outside the branch or loop that it is in")
+    names = {value.debugName() for value in used}
+    result, written = outputs[node.output().debugName()], {}
+    last = max((place for place, value in enumerate(path) if value.debugName() in names), default=-1)
+    for place, value in enumerate(path[: last + 1]):
+        if place:
+            result = _written(converter, path[place - 1], value, result, outputs)
+            result = set_span(result, converter.source_map[node])
+        written[value.debugName()] = result
+    outputs.update(written)
+    for value in used:
+        if value.debugName() in written:
+            continue
+        if mutates(value.node()):
+            outputs[value.debugName()] = outputs[value.node().inputsAt(0).debugName()]
+            continue
+        if shares(value.node()) is None:
+            kind = value.node().kind()
+            raise ImportFailure(f"it changes a tensor that {kind}, whose result is used later, may share")
+        yield value.debugName(), value.node()
+        settle_results(converter, value.node(), outputs)
+        outputs.update(written)  # over items of the same list
+
+
+def _used_later(path: list[torch.Value], node: torch.Node) -> list[torch.Value]:
+    """The values that `node` changes, of those that are used after it, or that such ones are views of."""
+    on_path = {value.debugName() for value in path}
+    lists = {value.node().inputsAt(0).debugName() for value in path if value.node().kind() in LISTS}
+    changed: dict[str, torch.Value] = {}
+    for value in aliases(path[-1], node):
+        name, given = value.debugName(), [each.debugName() for each in value.node().inputs()]
+        is_apart = bool(lists & set(given)) and _are_apart(value)
+        if name in on_path or (not is_apart and any(each in changed for each in given)):
+            changed[name] = value
+    used: list[torch.Value] = []
+    wanted: set[str] = set()
+    for name, value in reversed(changed.items()):
+        if name in wanted or is_used_after(value, node):
+            used.append(value)
+            if name not in on_path:
+                wanted |= {each.debugName() for each in value.node().inputs()}
+    return used[::-1]
+
+
+def _are_apart(item: torch.Value) -> bool:
+    """Whether the items of a list of views have no element in common."""
+    node = taken_by(item)
+    type_: Any = node.inputsAt(0).type()
+    strides = type_.strides() if node.kind() not in LISTS | OF_EACH else None
+    return strides is not None and 0 not in strides
 
 
 def _counts_on_what_was(node: torch.Node) -> bool:
@@ -96,81 +133,38 @@ def _counts_on_what_was(node: torch.Node) -> bool:
     return accumulate.toIValue() is not False
 
 
-def _is_read_before(node: torch.Node, owner: torch.Value) -> bool:
-    """Whether an element of a tensor, or of a view of it, is read before `node` changes it."""
-    aliases = [owner]
-    for alias in aliases:
-        for use in alias.uses():
-            user = use.user
-            if not user.isBefore(node):
-                continue
-            if _is_view(user) or _may_be_view(user) or (use.offset == 0 and mutates(user)):
-                aliases += user.outputs()
-            else:
-                return True
-    return False
-
-
-def _views_below(value: torch.Value) -> list[torch.Node]:
-    """The operators between a value and the tensor that owns its memory, the last one first.
-
-    What an operator changes in place it returns: `view.add_(1).mul_(2)` changes the same view twice.
-    """
-    chain = []
-    while _is_view(value.node()) or mutates(value.node()) or _may_be_view(value.node()):
-        chain.append(value.node())
-        value = value.node().inputsAt(0)
-    return chain
-
-
-def _is_view(node: torch.Node) -> bool:
-    """Whether the result shares the memory of the first input, as torch declares of its operators."""
-    if node.kind() in PARTS | SHAPE_IN_PLACE:
-        return True
-    if node.schema() == "(no schema)" or node.kind() in PERHAPS_VIEWS:
-        return False
-    results = torch._C.parse_schema(node.schema()).returns
-    shared = [result.alias_info for result in results if result.alias_info is not None]
-    return any(not alias.is_write for alias in shared)
-
-
-def _may_be_view(node: torch.Node) -> bool:
-    """Whether the result may share memory: a conversion to another dtype, or with copy=True, does not."""
-    if node.kind() != "aten::to":
-        return node.kind() in PERHAPS_VIEWS
-    names = [argument.name for argument in torch._C.parse_schema(node.schema()).arguments]
-    is_copied = "copy" in names and node.inputsAt(names.index("copy")).toIValue() is True
-    before, after = (value.type() for value in (node.inputsAt(0), node.output()))
-    dtypes = [type_.dtype() for type_ in (before, after) if type_.kind() == "TensorType"]
-    return not is_copied and (len(dtypes) < 2 or None in dtypes or dtypes[0] == dtypes[1])
-
-
-def _is_used_after(node: torch.Node, value: torch.Value) -> bool:
-    return any(use.user.isAfter(node) for use in value.uses())
-
-
-def _refuse_other_views(node: torch.Node, value: torch.Value, chain: list[torch.Node]) -> None:
-    own = {output.debugName() for view in chain for output in view.outputs()}
-    for other in (use.user for use in value.uses()):
-        results = [] if other.isAfter(node) or not _is_view(other) else list(other.outputs())
-        if any(result.debugName() not in own and _is_used_after(node, result) for result in results):
-            raise ImportFailure("it changes a tensor of which another view is used later")
-
-
 def _written(
-    converter: PyTorchOpConverter, view: torch.Node, result: relay.Expr, outputs: dict[str, Any]
+    converter: PyTorchOpConverter,
+    part: torch.Value,
+    below: torch.Value,
+    result: relay.Expr,
+    outputs: dict[str, Any],
 ) -> relay.Expr:
-    """The tensor below `view`, with `result` in place of the view."""
+    """The tensor `below`, with `result` in place of `part`, a view of it."""
+    view = taken_by(part)
+    kind = view.kind()
+    types: list[Any] = [part.type(), below.type()]
+    after, before = types
     if mutates(view):
         return result
-    base, *settings = (outputs[value.debugName()] for value in view.inputs())
+    if kind in LISTS:
+        return result
+    is_tensor = before.kind() == "TensorType"
+    if is_tensor and kind in OF_EACH and after.sizes() == before.sizes() is not None:
+        return result
+    is_followed = is_tensor and kind not in OF_EACH and after.dtype() == before.dtype()
+    if shares(view) is None or not is_followed:
+        raise ImportFailure(f"it changes a tensor through {kind}; assign the result instead")
+    base, settings = outputs[below.debugName()], [outputs[each.debugName()] for each in view.inputs()][1:]
     shape = list(converter.infer_shape_with_prelude(base))
     if not all(isinstance(size, int) for size in shape):
         raise ImportFailure("it changes part of a tensor whose shape is known only at run time")
-    if view.kind() in RESHAPES:
+    if kind in RESHAPES:
         return relay.reshape(result, shape)
-    if view.kind() in TRANSPOSES:
-        return relay.transpose(result, _inverse(view.kind(), settings, len(shape)))
+    if kind in TRANSPOSES:
+        return relay.transpose(result, _inverse(kind, settings, len(shape)))
+    if kind not in ("aten::select", "aten::slice"):
+        return _replaced_anywhere(base, result, _places(part, shape, settings), shape)
     axis, numbers = settings[0] % len(shape), [as_number(each) for each in settings[1:]]
     unknown = [number is None and given is not None for number, given in zip(numbers, settings[1:])]
     if unknown == [True]:
@@ -183,7 +177,7 @@ def _written(
         return _replaced_from(converter, base, result, axis, None, shape)
     if any(unknown):
         raise ImportFailure("it changes part of a tensor, and which part is known only at run time")
-    if view.kind() == "aten::select":
+    if kind == "aten::select":
         begin = (numbers[0] or 0) % shape[axis]
         end, step = begin + 1, 1
         result = relay.expand_dims(result, axis)
@@ -194,13 +188,44 @@ def _written(
     return _replaced(base, result, axis, range(begin, end, step), shape)
 
 
-def _replaced(base: relay.Expr, part: relay.Expr, axis: int, places: range, shape: list[int]) -> relay.Expr:
+def _places(part: torch.Value, shape: list[int], settings: list[Any]) -> np.ndarray:
+    """Where in the tensor below, of this shape, each element of a view is: torch itself takes the view."""
+    view = taken_by(part)
+    known = [known_value(each) for each in settings]
+    if any(each is None and given is not None for each, given in zip(known, settings)):
+        raise ImportFailure("it changes part of a tensor, and which part is known only at run time")
+    numbers = torch.arange(int(np.prod(shape))).reshape(shape)
+    taken = called(view, [numbers, *known])
+    return (taken if isinstance(taken, torch.Tensor) else taken[part.offset()]).numpy()
+
+
+def _replaced_anywhere(
+    base: relay.Expr, part: relay.Expr, places: np.ndarray, shape: list[int]
+) -> relay.Expr:
+    """`base` with `part` at these places among all elements, which along one axis are quicker to replace."""
+    if not places.size:
+        return base
+    box = [np.unique(each) for each in np.unravel_index(places, shape)]
+    cut = [axis for axis, (size, kept) in enumerate(zip(shape, box)) if len(kept) < size]
+    if len(cut) == 1 and np.array_equal(np.ravel_multi_index(np.ix_(*box), shape).ravel(), places.ravel()):
+        part = relay.reshape(part, [len(kept) for kept in box])
+        return _replaced(base, part, cut[0], box[cut[0]], shape)
+    flat = _replaced(
+        relay.reshape(base, [-1]), relay.reshape(part, [-1]), 0, places.ravel(), [int(np.prod(shape))]
+    )
+    return relay.reshape(flat, shape)
+
+
+def _replaced(
+    base: relay.Expr, part: relay.Expr, axis: int, places: Iterable[int], shape: list[int]
+) -> relay.Expr:
     """`base` with `part` at these places of an axis; TVM's `strided_set` is wrong when fused."""
+    places = list(places)
     if not places:
         return base
     taken, source = np.zeros(shape[axis], "bool"), np.zeros(shape[axis], "int32")
-    taken[list(places)] = True
-    source[list(places)] = range(len(places))
+    taken[places] = True
+    source[places] = range(len(places))
     spread = relay.take(part, relay.const(source), axis)
     mask = taken.reshape([-1 if place == axis else 1 for place in range(len(shape))])
     # Each element is selected from two: a few of these in a row, fused, take minutes to compile.

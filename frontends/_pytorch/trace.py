@@ -67,6 +67,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 _without_gradients(),
                 _compiled_as_written(),
                 _constants_as_they_were(),
+                _data_as_detached(),
             ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
@@ -202,6 +203,15 @@ def _compiled_as_written() -> Iterator[None]:
         yield
         return
     with sys.modules["torch._dynamo"].config.patch(error_on_nested_jit_trace=False):
+        yield
+
+
+@contextlib.contextmanager
+def _data_as_detached() -> Iterator[None]:
+    """Trace `x.data`, which torch takes for a constant, the example's numbers, as `x.detach()`."""
+    own: Any = torch.Tensor.data
+    traced = property(torch.Tensor.detach, own.__set__)
+    with mock.patch.object(torch.Tensor, "data", traced):
         yield
 
 

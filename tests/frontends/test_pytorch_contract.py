@@ -152,14 +152,16 @@ def test_arguments_know_what_was_read():
     ],
     ids=["narrow", "swapaxes", "unflatten", "expand"],
 )
-def test_what_changes_through_any_view_is_refused(view):
+def test_what_changes_is_seen_through_any_view(view):
     def function(x):
         x = x * 1
         seen = view(x)
         x.add_(1)
         return seen * 2
 
-    assert "another view" in refusal(function) or "through" in refusal(function)
+    x = torch.rand(3, 4)
+    mod, _ = from_pytorch(Function(function), x)
+    assert abs(run(mod, x.numpy())[0] - Function(function)(x).numpy()).max() == 0
 
 
 def test_a_new_shape_in_place_changes_no_number():
