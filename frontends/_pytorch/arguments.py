@@ -31,7 +31,8 @@ NEUTRAL_OF = {  # of one operator
     "aten::index_select": {"sparse_grad"},
     "aten::instance_norm": {"momentum"},
     "aten::native_batch_norm": {"momentum"},
-    "aten::new_full": {"self"},  # of which only the type matters
+    "aten::new_empty": {"self"},  # of which only the type matters
+    "aten::new_full": {"self"},
     "aten::new_ones": {"self"},
     "aten::new_zeros": {"self"},
     "aten::topk": {"sorted"},  # sorted is one of the orders that torch may give

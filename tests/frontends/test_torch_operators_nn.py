@@ -204,6 +204,33 @@ def test_convolutions_of_the_same_size():
     )
 
 
+@pytest.mark.parametrize("above", [-9.0, 0.0])
+def test_convolutions_by_filters_of_objects(above):
+    """One for each object, as in SOLO, or a group of them, as in CondInst; how many is known at run time."""
+
+    def filters(scores, kernels):
+        return kernels[scores > above]
+
+    def groups(image, of_objects):
+        count = of_objects.shape[0]
+        image = image.expand(count, -1, -1, -1).reshape(1, -1, *image.shape[2:])
+        hidden, last = of_objects.split([12, 4], 1)
+        image = F.conv2d(
+            image, hidden.reshape(count * 3, 4, 1, 1), of_objects[:, :3].reshape(-1), groups=count
+        )
+        return F.conv2d(image.relu(), last[:, :3].reshape(count, 3, 1, 1), groups=count)
+
+    assert_all(
+        [
+            lambda image, scores, kernels: F.conv2d(image, filters(scores, kernels)[:, :4, None, None]),
+            lambda image, scores, kernels: groups(image, filters(scores, kernels)),
+        ],
+        torch.randn(1, 4, 5, 6),
+        torch.tensor([0.5, -0.1, 0.2, 1.0]),
+        torch.randn(4, 16),
+    )
+
+
 def test_transposed_convolutions():
     weight, grouped = torch.randn(4, 3, 3, 2), torch.randn(4, 3, 3)
     assert_all(
@@ -346,6 +373,8 @@ def test_embeddings():
         [
             lambda i: F.embedding(i, weight, padding_idx=2),
             lambda i: F.one_hot(i, 10),
+            lambda i: F.one_hot(i),
+            lambda i: F.one_hot(i[:1]),
         ],
         torch.tensor([[1, 2], [9, 0]]),
     )
@@ -448,8 +477,8 @@ def test_nms_keeps_what_torchvision_keeps():
 @pytest.mark.parametrize(
     ("function", "tensor", "reason"),
     [
+        (lambda x: F.conv2d(x[:1], x[x[:, 0, 0, 0] > 0]), torch.rand(3, 2, 3, 3), "number of its filters"),
         (lambda x: ops.nms(x[:, :4], x[:, 4], 0.5), torch.rand(3, 5).double(), "float32"),
-        (lambda x: F.one_hot(x), torch.tensor([1, 2]), "num_classes"),
         (lambda x: F.conv2d(x, x), torch.ones(1, 1, 3, 3, dtype=torch.int64), "int64"),
         (
             lambda x: F.interpolate(x, scale_factor=1.3, mode="bilinear"),

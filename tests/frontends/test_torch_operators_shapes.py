@@ -179,6 +179,31 @@ def test_like_another():
     )
 
 
+def test_what_is_empty_until_it_is_filled():
+    def halves(x):
+        whole = x.new_empty(2, 3, 8)
+        whole[..., :4], whole[..., 4:] = x, x * 2
+        return whole
+
+    assert_right(
+        {
+            "empty": lambda x: torch.empty(2, 3).copy_(x[..., 0]),
+            "with a dtype": lambda x: torch.empty(2, 3, dtype=torch.int64).fill_(4),
+            "like another": lambda x: (torch.empty_like(x).copy_(x), torch.empty_like(x.long()).zero_()),
+            "new": lambda x: (
+                x.new_empty(x.shape[1:]).fill_(2),
+                x.new_empty(3, dtype=torch.bool).fill_(1),
+            ),
+            "in parts": halves,
+            "of no rows": lambda x: torch.cat([torch.empty(0, 4), x[0]]),
+            "of an unknown shape": lambda x: torch.empty(x[0].nonzero().shape[0], 2).fill_(1),
+            "fill_diagonal_": lambda x: x[0].clone().fill_diagonal_(0),
+            "fill_diagonal_ again": lambda x: x.reshape(12, 2).clone().fill_diagonal_(2.5, wrap=True),
+        },
+        X,
+    )
+
+
 def test_of_an_unknown_shape():
     """Which torch's own definitions do not take."""
     rows = {
@@ -191,6 +216,22 @@ def test_of_an_unknown_shape():
     assert_right(
         {name: lambda x, f=f: f(x[x[:, 0] > 4]) for name, f in rows.items()}, X.reshape(6, 4), rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("above", [4, 100])
+def test_expanded_to_an_unknown_size(above):
+    def count(x):
+        return x[x[:, 0] > above].shape[0]
+
+    functions = {
+        "to it": lambda x: x[:1].expand(count(x), -1),
+        "a new axis": lambda x: x[:2].expand(count(x), 2, 4)[:, 1:],
+        "of a mask": lambda x: (x > 3)[:1].expand(count(x), 4),
+        "an axis of a known size": lambda x: x[x[:, 0] > above][:, None].expand(-1, 3, 4),
+        "next to one": lambda x: x[x[:, 0] > above][:, None].expand(count(x), count(x), 4),
+        "and a new axis": lambda x: x[x[:, 0] > above].expand(count(x), -1, 4),
+    }
+    assert_right(functions, X.reshape(6, 4))
 
 
 def test_a_correction_of_an_unknown_count():

@@ -87,11 +87,14 @@ def embedding(_converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     return relay.take(weight, indices, axis=0)
 
 
-def one_hot(_converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own gives int32."""
+def one_hot(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own gives int32, and needs the number of classes; else the greatest index tells it."""
     indices, classes = inputs
     if classes == -1:
-        raise NotConverted("num_classes must be given, since the shape of the result depends on it")
+        kind = converter.infer_type(indices).dtype
+        end = relay.add(relay.max(indices), relay.const(1, kind))
+        numbers = relay.arange(relay.const(0, kind), end, relay.const(1, kind), kind)
+        return relay.cast(relay.equal(relay.expand_dims(indices, -1), numbers), "int64")
     on, off = relay.const(1, "int64"), relay.const(0, "int64")
     return relay.one_hot(indices, on, off, classes, -1, "int64")
 

@@ -10,6 +10,7 @@ from tvm import relay
 
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 from .pooling import spread
+from .shapes import are_integers
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -25,6 +26,10 @@ def convolution(converter: Converter, inputs: Inputs, input_types: InputTypes) -
         raise NotConverted(f"convolutions along {rank} axes are not supported, only along 1 to 3")
     strides, padding, dilation = (spread(values, rank) for values in (strides, padding, dilation))
     output_padding = spread(output_padding, rank) if transposed else [0] * rank
+    if not are_integers(converter.infer_shape(weight)[0]):
+        if transposed or rank != 2 or [*strides, *padding] != [1, 1, 0, 0]:
+            raise NotConverted("the number of its filters is known only at run time")
+        return _filters_as_matrices(converter, data, weight, bias)
     has_batch = len(converter.infer_shape(data)) == rank + 2
     data = data if has_batch else relay.expand_dims(data, 0)
     if transposed and not (int(groups) == 1 and max(dilation) == 1 and _is_plain(output_padding, strides)):
@@ -56,6 +61,24 @@ def _grouped_conv3d(
         data, weight, strides, padding, dilation, groups, channels=outputs, kernel_size=kernel
     )
     return result if bias is None else relay.nn.bias_add(result, bias)
+
+
+def _filters_as_matrices(
+    converter: Converter, data: relay.Expr, weight: relay.Expr, bias: relay.Expr | None
+) -> relay.Expr:
+    """A convolution whose number of filters or of groups is known only at run time, as of one filter, or one
+    group of them, for each object: TVM's own does not compile."""
+    sizes, of_image = (converter.current_op[-1].inputsAt(each).type().sizes() for each in (1, 0))
+    if sizes is None or of_image is None or sizes[2:] != [1, 1] or len(of_image) != 4 or of_image[0] != 1:
+        raise NotConverted(
+            "the number of its filters is known only at run time, which for one image and 1x1 are imported"
+        )
+    channels, (height, width) = sizes[1], converter.infer_shape(data)[2:]
+    groups = of_image[1] // channels  # of the example
+    in_groups = relay.reshape(weight, [-1, sizes[0] // groups, channels] if groups > 1 else [1, -1, channels])
+    pixels = relay.transpose(relay.reshape(data, [-1, channels, height * width]), [0, 2, 1])
+    result = relay.reshape(relay.nn.batch_matmul(in_groups, pixels), [1, -1, height, width])
+    return result if bias is None else relay.add(result, relay.reshape(bias, [1, -1, 1, 1]))
 
 
 def _is_plain(output_padding: list[int], strides: list[int]) -> bool:

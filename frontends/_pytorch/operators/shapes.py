@@ -76,6 +76,27 @@ def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any
     return constant_slice(data, {axis: (begin, end, step)})
 
 
+def expand(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no size that is known only at run time."""
+    data, sizes, *rest = inputs
+    shape = converter.infer_shape_with_prelude(data)
+    added = len(sizes) - len(shape)
+    extents = [*[1] * added, *shape]
+    known = [as_number(size) for size in sizes]
+    # Only an axis of one element is expanded: the others keep their size.
+    known = [-1 if size is None and extent != 1 else size for size, extent in zip(known, extents)]
+    if None not in known:
+        return converter.stock["aten::expand"]([data, known, *rest], input_types)
+    wanted = list(sizes)
+    for axis, extent in enumerate(shape):
+        if isinstance(extent, int) and extent != 1:
+            wanted[added + axis] = extent
+        elif known[added + axis] == -1:
+            wanted[added + axis] = size(converter, [data, axis], input_types)
+    wide = relay.broadcast_to(data, relay.stack(list(map(as_length, wanted)), 0))
+    return keep_known(wide, list(map(as_number, wanted)))
+
+
 def expand_as(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own does not compile for an unknown shape if a slice follows: add zeros instead."""
     data, like = inputs
@@ -342,6 +363,31 @@ def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: Inpu
     return relay.full_like(relay.cast(data, dtype), fill)
 
 
+def empty(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no default dtype, and no shape that is known only at run time."""
+    shape, dtype, *_ = inputs
+    known = [as_number(extent) for extent in shape] if isinstance(shape, list) else [None]
+    if None in known:
+        return filled(0.0, converter, inputs, input_types)
+    # Zeros, by which passes know the result of an NMS of no boxes.
+    return relay.zeros(known, dtype_name(dtype) or str(torch.get_default_dtype()).replace("torch.", ""))
+
+
+def new_empty(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no sizes of other tensors."""
+    return converter.stock["aten::new_zeros"](inputs, input_types)
+
+
+def fill_diagonal(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it."""
+    data, value, wrap = inputs
+    shape = converter.infer_shape_with_prelude(data)
+    if not are_integers(*shape):
+        raise NotConverted("it changes a tensor whose shape is known only at run time")
+    mask = torch.zeros(shape, dtype=torch.bool).fill_diagonal_(True, wrap=bool(wrap)).numpy()
+    return relay.where(relay.const(mask), relay.const(value, converter.infer_type(data).dtype), data)
+
+
 def fill(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
     """TVM's own takes no tensor whose shape is known only at run time."""
     data, value = inputs
@@ -358,12 +404,17 @@ CONVERTERS = {
     "aten::clone": clone,
     "aten::fill": fill,
     "aten::fill_": fill,
+    "aten::empty": empty,
+    "aten::empty_like": partial(filled_like, 0),
+    "aten::fill_diagonal_": fill_diagonal,
     "aten::full": full,
     "aten::ones": partial(filled, 1.0),
     "aten::zeros": partial(filled, 0.0),
     "aten::full_like": partial(filled_like, None),
+    "aten::new_empty": new_empty,
     "aten::ones_like": partial(filled_like, 1),
     "aten::zeros_like": partial(filled_like, 0),
+    "aten::expand": expand,
     "aten::expand_as": expand_as,
     "aten::reshape": reshape,
     "aten::scalar_tensor": scalar_tensor,
