@@ -125,10 +125,36 @@ def fewer_indices(axis, reduction):
         into = list(at)
         into[axis] = places[at]
         expected[tuple(into)] = source[at] + (expected[tuple(into)] if reduction == "add" else 0)
+    return data, places, source, expected
+
+
+@pytest.mark.parametrize("reduction", ["update", "add"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+def test_scatter_of_fewer_indices_than_elements(emulated_cuda, target, axis, reduction):
+    data, places, source, expected = fewer_indices(axis, reduction)
     x = relay.var("x", shape=data.shape)
     result = relay.scatter_elements(x, relay.const(places), relay.const(source), axis, reduction)
     found = run_on(target, emulated_cuda, module(x, result), data)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["update", "add"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_scatter_of_fewer_indices_than_elements_in_a_tensor_of_unknown_sizes(axis, reduction):
+    data, places, source, expected = fewer_indices(axis, reduction)
+    x = relay.var("x", shape=[relay.Any()] * 3)
+    result = relay.scatter_elements(
+        x, relay.const(np.where(places == 0, -data.shape[axis], places)), relay.const(source), axis, reduction
+    )
+    (found,) = run(module(x, result), data)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_bitwise_not_of_unknown_sizes():
+    x = relay.var("x", shape=[relay.Any()], dtype="int32")
+    (found,) = run(module(x, relay.bitwise_not(x)), np.int32([0, 5, -7]))
+    np.testing.assert_array_equal(found, [-1, -6, 6])
 
 
 @pytest.mark.parametrize("target", ["llvm", "cuda"])

@@ -6,13 +6,15 @@
 - LLVM calls a function of the compiler's library to round float64 to float16. Where torch is imported before
   TVM, that is the one of GCC, which returns its result in another register than TVM's LLVM reads: numbers are
   what was there before. By way of float32, as in PyTorch, LLVM needs no such function.
-- Tensors of bfloat16 have undefined strides, and integers may overflow: see `bfloat16` and `overflow`.
+- Tensors of bfloat16 have undefined strides, and integers may overflow: see `bfloat16` and `overflow`. The
+  extremes of two floats are functions: see `extremes_of_two`.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import tvm
@@ -20,6 +22,7 @@ from tvm import tir
 
 from .._floats import lanes_of, vector_type
 from .bfloat16 import without_undefined_strides
+from .extremes_of_two import called_of_llvm, defined_for_llvm
 from .overflow import wrapped
 
 BUILD = "target.build.llvm"
@@ -39,12 +42,16 @@ def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
 
 def _changed(function: tir.PrimFunc) -> tir.PrimFunc:
     function = without_undefined_strides(function)
-    body = tir.stmt_functor.ir_transform(function.body, None, _replaced, ["tir.NE", "tir.Cast", "tir.Call"])
+    called: set[str] = set()
+    replaced = partial(_replaced, called)
+    body = tir.stmt_functor.ir_transform(function.body, None, replaced, ["tir.NE", "tir.Cast", "tir.Call"])
+    body = defined_for_llvm(body, called)
     return function if body.same_as(function.body) else function.with_body(body)
 
 
-def _replaced(node: tir.NE | tir.Cast | tir.Call) -> tir.PrimExpr | None:
+def _replaced(called: set[str], node: tir.NE | tir.Cast | tir.Call) -> tir.PrimExpr | None:
     if isinstance(node, tir.Call):
+        called.update(filter(None, [called_of_llvm(node)]))
         return wrapped(node)
     if isinstance(node, tir.NE):
         return tir.Not(tir.EQ(node.a, node.b)) if "float" in node.a.dtype else None
