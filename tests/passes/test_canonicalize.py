@@ -556,3 +556,28 @@ def test_other_powers_stay(exponent):
     x = variable(1, 4)
     mod = module(x, relay.power(x, relay.const(np.array(exponent, "float32"))))
     assert ops(apply(Canonicalize(), mod)[0]) == ["power"]
+
+
+@pytest.mark.parametrize(
+    "like, forms",
+    [
+        (lambda x, y: relay.broadcast_to_like(x, y), ["broadcast_to", "add"]),
+        (lambda x, y: relay.reshape_like(y, relay.reshape(y, (6, 4))), ["reshape", "add"]),
+        (lambda x, y: relay.reshape_like(y, relay.reshape(y, (6, 4)), 0, 2, 0, 1), ["reshape", "add"]),
+        (lambda x, y: relay.slice_like(y, x), ["strided_slice", "add"]),
+        (lambda x, y: relay.slice_like(y, x, axes=[-1]), ["strided_slice", "add"]),
+        (lambda x, y: relay.slice_like(y, y), ["add"]),
+        (lambda x, y: relay.collapse_sum_like(y, x), ["sum", "add"]),
+        (lambda x, y: relay.collapse_sum_like(y, relay.nn.relu(relay.sum(x))), ["sum", "reshape", "add"]),
+    ],
+)
+def test_what_is_like_a_known_shape_has_it_as_an_attribute(like, forms):
+    x, y = variable(1, 3, 1), variable(2, 3, 4, name="y")
+    expected = like(x, y)
+    mod = module(x, y, expected + relay.const(1.0))
+    check(mod, "LikeKnownShape", forms, numbers(1, 3, 1), numbers(2, 3, 4))
+
+
+def test_what_is_like_an_unknown_shape_stays():
+    x, y = variable(3, 1), variable(ANY, 4, name="y")
+    assert ops(apply(Canonicalize(), module(x, y, relay.broadcast_to_like(x, y)))[0]) == ["broadcast_to_like"]

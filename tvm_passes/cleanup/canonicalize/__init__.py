@@ -12,6 +12,7 @@ from ...engine.rule import RulePass
 from .by_zero import KeepZeroInMemory
 from .drop_identities import IDENTITIES
 from .fold_shape_arithmetic import FoldShapeArithmetic
+from .like_known import LikeKnownShape
 from .of_equals import SeparateDifferenceOfEquals, TwiceForSumOfEquals
 from .pad_with_filled import PadWithFilled
 from .prune_branches import PruneBranch
@@ -40,6 +41,7 @@ class Canonicalize(RulePass):
     rules = (
         FoldShapeArithmetic,
         *STATIC_FORMS,
+        LikeKnownShape,
         *IDENTITIES,
         TwiceForSumOfEquals,
         SeparateDifferenceOfEquals,
