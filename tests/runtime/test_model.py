@@ -9,6 +9,7 @@ import torch
 import tvm_passes
 from tests.helpers import convolution, module, numbers
 from tests.passes.images_of_masks import Image, N, a_image, with_masks
+from topi_ext.corrections import llvm
 from tvm_passes import Canonicalize, MakeDetectionStatic, runtime
 
 import tvm
@@ -135,6 +136,20 @@ def test_inputs_that_have_the_names_that_tvm_gives_weights(tmp_path):
         np.testing.assert_allclose(model(*values), expected, rtol=1e-6)
     with pytest.raises(ValueError, match="TVM named a weight p0, as an input is"):
         runtime.Model(relay.build(mod, "llvm", params=params))
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_is_computed_of_weights_alone_is_not_compiled(monkeypatch, bound):
+    """Whether they are given to `compile`, or in the network before."""
+    values = numbers(3, 4)
+    x = relay.var("x", shape=(4, 3))
+    w = relay.const(values) if bound else relay.var("w", shape=(3, 4))
+    mod = module(*([x] if bound else [x, w]), x + relay.transpose(relay.sqrt(w * w)))
+    built, build = [], llvm._build
+    monkeypatch.setattr(llvm, "_build", lambda *args: built.append(args) or build(*args))
+    model = runtime.compile(mod, "llvm", None if bound else {"w": tvm.nd.array(values)})
+    assert len(built) == 1
+    np.testing.assert_allclose(model(numbers(4, 3)), numbers(4, 3) + abs(values.T), rtol=1e-6)
 
 
 def test_dynamic_shapes():

@@ -7,6 +7,7 @@ the same; the rest is left to FoldConstant.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,14 @@ from ..engine.typed import typed
 from .evaluate import TABLE, add_value
 
 FLOATS = ("float32", "float16")
+
+
+def with_weights(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
+    """A module with weights in place of the parameters of `main`."""
+    if not params:
+        return mod
+    main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
+    return tvm.IRModule({**mod.functions, mod.get_global_var("main"): main}, mod.type_definitions)
 
 
 def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:

@@ -9,6 +9,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 from tvm import relay
 
+from ..analysis.constants import with_weights
 from ..engine.expressions import op_name
 from ..engine.graph import Graph, relay_functions
 from ..pipeline import detection_pipeline, subpixel_pipeline
@@ -38,8 +39,7 @@ def prepare(args: argparse.Namespace, model: Model | None = None) -> Work:
     model = model or find(args)
     with step(f"Import {model.title}"):
         mod, params = imported(model)
-        mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
-        mod = relay.transform.InferType()(mod)
+        mod = relay.transform.InferType()(with_weights(mod, params))
     if not any(map(op_name, Graph(mod["main"]).nodes)):
         raise CommandError(f"{args.model} contains no operator: give a model that computes something")
     pipeline, passes = _pipeline_of(args, mod, target)

@@ -15,6 +15,7 @@ import tvm
 from tvm import relay
 
 from .. import runtime
+from ..analysis.constants import with_weights
 from ..analysis.convolution import as_constant
 from ..cleanup.limit_fusion import LimitFusion
 from ..convolution.fused_call import FusedCall
@@ -93,10 +94,7 @@ class Network:
         params: Mapping[str, tvm.nd.NDArray] | None = None,
     ) -> Network:
         """The network that the passes up to `InInt8` make of an imported one."""
-        if params:
-            mod = tvm.IRModule(mod.functions, mod.type_definitions)
-            mod["main"] = relay.build_module.bind_params_by_name(mod["main"], dict(params))
-        return cls(relay.transform.InferType()(_before(passes)(mod))["main"])
+        return cls(relay.transform.InferType()(_before(passes)(with_weights(mod, params)))["main"])
 
     def __init__(self, main: relay.Function) -> None:
         self.main, self.graph = main, Graph(main)

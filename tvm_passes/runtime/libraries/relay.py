@@ -13,7 +13,7 @@ from topi_ext.quiet import quiet  # topi_ext comes before tvm
 import tvm
 from tvm import relay
 
-from ...analysis.constants import fold_constants
+from ...analysis.constants import fold_constants, with_weights
 from ...analysis.static import is_static
 from ...analysis.targets import has_onednn
 from ...engine.graph import Graph, belongs_to_a_backend
@@ -79,8 +79,8 @@ def _built(
 ) -> Library:
     if has_onednn(target):
         mod = weights_in_turn(mod)
-    if params:
-        mod = _with_constants(mod, params)
+    # TVM compiles each computation of weights alone: for batch norms and layouts of a detector, five seconds.
+    mod = fold_constants(with_weights(mod, params))
     if not is_static:
         return relay.vm.compile(mod, target)
     lib = relay.build(mod, target)
@@ -88,18 +88,6 @@ def _built(
     if target.kind.name == "cuda":
         plan_memory(lib)
     return lib
-
-
-def _with_constants(mod: tvm.IRModule, params: Mapping[str, Array]) -> tvm.IRModule:
-    """The weights in place of their parameters, and what is computed from them alone folded, before TVM does.
-
-    TVM compiles each such computation: for the batch norms and layouts of a detector's weights it takes five
-    seconds.
-    """
-    main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
-    return fold_constants(
-        tvm.IRModule({**mod.functions, mod.get_global_var("main"): main}, mod.type_definitions)
-    )
 
 
 def _check_processor(target: tvm.target.Target) -> None:
