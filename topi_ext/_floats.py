@@ -42,6 +42,8 @@ class Locals:
 
 def bits(value: tir.PrimExpr) -> tir.PrimExpr:
     """The bits of a value as an integer; for values that are not negative, they have the same order."""
+    if isinstance(value, tir.FloatImm):  # CUDA source would take the address of a literal
+        return tir.const(bits_of(value.value, dtype_of(value)), dtype_of(value).replace("float", "int"))
     return tir.reinterpret(dtype_of(value).replace("float", "int"), value)
 
 
