@@ -61,18 +61,21 @@ def test_compiles_with_the_cuda_12_of_the_wheels(source):
     assert status == 0, log.value.decode()
 
 
-def test_a_callback_of_the_user_stays():
-    """A user who has one decides; the correction is registered only where there is none."""
+def test_what_a_callback_of_the_user_returns_is_corrected():
     from topi_ext.corrections import backend as mends
 
     name = "tvm_callback_cuda_postproc"
     ours = tvm.get_global_func(name)
     try:
-        tvm.register_func(name, lambda code, target: "theirs", override=True)
+        theirs = f"code {mends.HALF_TANH}"
+        tvm.register_func(name, lambda code, target: theirs, override=True)
         mends.apply()
-        assert tvm.get_global_func(name)("code", None) == "theirs"
+        found = tvm.get_global_func(name)("code", None)
     finally:
         tvm.register_func(name, ours, override=True)
+    assert (
+        found == mends.define_htanh_before_cuda_12_8(f"code {mends.HALF_TANH}") != f"code {mends.HALF_TANH}"
+    )
 
 
 def test_how_tvm_was_built_is_asked_once():

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .._cuda_source import change_by
+
 HALF_A_WARP = re.compile(
     r"^( *)if \((\(\(int\)threadIdx\.x\) < (?:1|2|4|8|16))\) \{\n(.*?)^\1\}\n", re.MULTILINE | re.DOTALL
 )
@@ -52,14 +54,7 @@ def _take_lengths_as_python_has_them() -> None:
 
 
 def _correct_cuda_source() -> None:
-    import tvm
-
-    if tvm.get_global_func("tvm_callback_cuda_postproc", allow_missing=True):
-        return
-
-    @tvm.register_func("tvm_callback_cuda_postproc")
-    def correct(code: str, _target: object) -> str:
-        return synchronise_warps(define_htanh_before_cuda_12_8(code))
+    change_by(lambda code: synchronise_warps(define_htanh_before_cuda_12_8(code)))
 
 
 def define_htanh_before_cuda_12_8(code: str) -> str:
