@@ -20,6 +20,7 @@ from .kernel import Heatmaps, Keypoints, Side, keypoints_of, weighted
 LANES, WARPS = 32, 8
 THREADS = LANES * WARPS
 ROWS = THREADS  # of a part of the scaled map; a thread computes the weights of one
+ALL_FOUR = tir.Ramp(0, 1, 4)
 LAST = (1 << 31) - 1  # no place in a map is beyond
 
 
@@ -33,8 +34,9 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
         found = Keypoints(ib, *outs)
         blocks = count * keypoints
         with ib.if_scope(tir.const(0, "int32") < blocks), launch(ib, blocks, THREADS) as (block, thread):
-            number = local(ib, "number", tir.truncdiv(block, keypoints))
             keypoint = local(ib, "keypoint", tir.truncmod(block, keypoints))
+            place = local(ib, "place", tir.truncdiv(block, keypoints))
+            number = _largest_first(ib, heatmaps, count, place, thread)
             down, across = heatmaps.sides(number)
             best = _best_of_thread(ib, heatmaps, (number, keypoint), down, across, thread)
             best = _best_of_block(ib, best, thread)
@@ -45,6 +47,35 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
         return ib.get()
 
     return keypoints_of(maps, rois, emit)
+
+
+def _largest_first(
+    ib: IRBuilder, heatmaps: Heatmaps, count: tir.PrimExpr, place: tir.PrimExpr, thread: tir.PrimExpr
+) -> tir.PrimExpr:
+    """The roi at a place in the order of their sizes: blocks that begin last should not take longest.
+
+    Each block counts for itself how many are before each, where there is a thread for each of them.
+    """
+    if not isinstance(count, tir.IntImm) or count.value > THREADS:
+        return place
+    pixels = ib.allocate("int32", THREADS, "pixels", scope="shared")
+    chosen = ib.allocate("int32", 1, "chosen", scope="shared")
+    with ib.if_scope(thread < count):
+        down, across = heatmaps.sides(thread)
+        pixels[thread] = down.pixels * across.pixels
+    barrier(ib)
+    with ib.if_scope(thread < count):
+        (before,) = variables(ib, "int32", "before")
+        before[0] = tir.const(0)
+        with ib.for_range(0, count, "other") as other:
+            is_first = tir.any(
+                pixels[other] > pixels[thread], tir.all(pixels[other].equal(pixels[thread]), other < thread)
+            )
+            before[0] += is_first.astype("int32")
+        with ib.if_scope(before[0] == place):
+            chosen[0] = thread
+    barrier(ib)
+    return local(ib, "number", chosen[0])
 
 
 class _Column:
@@ -94,7 +125,7 @@ def _best_of_thread(
     """A value with its place: the greatest, and of those that are equal the first, is the greatest int64."""
     warp, lane = tir.truncdiv(thread, LANES), tir.truncmod(thread, LANES)
     tops = ib.allocate("int32", ROWS, "tops", scope="shared")
-    weights = ib.allocate("float32", ROWS * 4, "weights", scope="shared")
+    weights = ib.allocate("float32x4", ROWS, "weights", scope="shared")
     of_row = ib.allocate("float32", 4, "of_row", scope="local")
     (best,) = variables(ib, "int64", "best")
     (greatest,) = variables(ib, "float32", "greatest")
@@ -107,7 +138,8 @@ def _best_of_thread(
         with ib.if_scope(thread < count):
             tops[thread], computed = heatmaps.neighbours(down, first + thread)
             for i, weight in enumerate(computed):
-                weights[thread * 4 + i] = weight
+                of_row[i] = weight
+            weights[thread] = of_row[ALL_FOUR]
         barrier(ib)
         begin, end = (local(ib, "row", tir.truncdiv(count * share, WARPS)) for share in (warp, warp + 1))
         with ib.for_range(0, ceil_div(across.pixels, LANES), "step") as step:
@@ -118,7 +150,7 @@ def _best_of_thread(
                 a_number[0] = tir.const(1)
                 with ib.for_range(0, end - begin, "y") as y:
                     y = local(ib, "y", begin + y)
-                    of_row[tir.Ramp(0, 1, 4)] = weights[tir.Ramp(y * 4, 1, 4)]
+                    of_row[ALL_FOUR] = weights[y]
                     value = column.pixel(tops[y], [of_row[i] for i in range(4)])
                     # The order of `ordered_bits`, for fewer instructions: the first NaN is the greatest.
                     nan = local(ib, "nan", ((bits(value) & MAGNITUDE) > BITS_OF_INFINITY).astype("int32"))
