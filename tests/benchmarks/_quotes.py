@@ -82,7 +82,7 @@ CAMERA = "1 x 1080x1920 NHWC uint8 to 768x1344"
 # The fastest of the rows that pool the same regions, by layout and type.
 POOLED = [
     Cell(ROI, "1000 x 7x7, NHWC float16", "ours"),
-    Cell(ROI, "1000 x 7x7, NCHW float32", "torchvision"),
+    Cell(ROI, "1000 x 7x7, NHWC float32", "torchvision"),
 ]
 POOLED.append(Ratio(POOLED[1], POOLED[0]))
 
