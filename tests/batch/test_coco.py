@@ -1,6 +1,7 @@
 """The file that COCO's own tools read."""
 
 import json
+import tarfile
 
 import numpy as np
 import pytest
@@ -45,9 +46,9 @@ def test_without_masks(photos, detector_folder, tmp_path):
 
 
 def test_of_nothing(tmp_path, detector_folder):
-    (tmp_path / "photos").mkdir()
+    tarfile.open(tmp_path / "photos.tar", "w").close()
     summary = batch.detect(
-        tmp_path / "photos", tmp_path / "a.parquet", detector_folder("four"), format="coco"
+        tmp_path / "photos.tar", tmp_path / "a.parquet", detector_folder("four"), format="coco"
     )
     assert summary.images == 0
     content = json.loads((tmp_path / "a.json").read_text())

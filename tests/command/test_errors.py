@@ -287,9 +287,13 @@ def test_an_interrupt_that_tvm_loses(tvm_passes_command, monkeypatch):
             raise AttributeError("Span object has no attributed spans") from None
 
     monkeypatch.setattr("tvm_passes.command.main._run", run)
-    answer = tvm_passes_command("doctor")
-    assert answer.status == 130 and answer.err == ""
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+    try:
+        answer = tvm_passes_command("doctor")
+        assert answer.status == 130 and answer.err == ""
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_help_is_no_error(tvm_passes_command):

@@ -195,25 +195,29 @@ def test_a_batch_that_must_be_known_is_refused():
 
 
 CHANNELS = r"'nn.conv2d' for a number of channels that is known only: .*\(1, \?, 8, \?\)"
-STATIC = r"'nn.lrn' for static shapes only: pass shapes=\{'x': \(1, 4, \?, 8\)\} with a number"
-BATCH = r"for static shapes only: pass shapes=\{'x': \(\?, 4, 8, 8\)\}"
-TO_CONVERT = r"needs sizes that are known; some .*: pass shapes=\{'x': \(\?, 8\)\} with a number"
+STATIC = r"'reverse_sequence' for static shapes only: pass shapes=\{'x': \(2, \?, 3\)\} with a number"
+BATCH = r"for static shapes only: pass shapes=\{'x': \(\?, 4, 3\)\}"
+TO_CONVERT = r"needs sizes that are known; some .*: pass shapes=\{'x': \(2, \?, 8, 1\)\} with a number"
+OF_TIME = {"batch_axis": 0, "time_axis": 1}
 
 
 @pytest.mark.parametrize(
-    ("operator", "shape", "given", "reason"),
+    ("operator", "shape", "attributes", "given", "reason"),
     [
-        ("Conv", (1, "c", 8, "w"), None, CHANNELS),
-        ("LRN", (1, 4, "h", 8), None, STATIC),
-        ("LRN", (1, 4, "h", 8), {"x": (None, 4, 8, 8)}, BATCH),
-        ("Trilu", ("n", 8), None, TO_CONVERT),
+        ("Conv", (1, "c", 8, "w"), {"kernel_shape": [1, 1]}, None, CHANNELS),
+        ("ReverseSequence", (2, "t", 3), OF_TIME, None, STATIC),
+        ("ReverseSequence", (2, "t", 3), OF_TIME, {"x": (None, 4, 3)}, BATCH),
+        ("DFT", (2, "n", 8, 1), {"axis": 2}, None, TO_CONVERT),
     ],
 )
-def test_a_size_that_must_be_known_is_named(operator, shape, given, reason):
-    constants = {"w": np.ones((2, 4, 1, 1), "float32")} if operator == "Conv" else {}
-    attributes = {"LRN": {"size": 3}, "Conv": {"kernel_shape": [1, 1]}}.get(operator, {})
-    nodes = [helper.make_node(operator, ["x", *constants], ["y"], **attributes)]
-    model = model_of(nodes, [tensor_input("x", shape)], ["y"], weights(**constants))
+def test_a_size_that_must_be_known_is_named(operator, shape, attributes, given, reason):
+    constants = {"Conv": {"w": np.ones((2, 4, 1, 1), "float32")}, "ReverseSequence": {"n": [1, 2]}}
+    constants = constants.get(operator, {})
+    nodes = [
+        helper.make_node("Relu", ["x"], ["z"]),  # behind which no channels are found by the weights
+        helper.make_node(operator, ["z", *constants], ["y"], **attributes),
+    ]
+    model = model_of(nodes, [tensor_input("x", shape)], ["y"], weights(**constants), opset=17)
     with pytest.raises(frontends.ImportFailure, match=reason) as refusal:
         frontends.from_onnx(model, given)
     assert "\n" not in str(refusal.value)
