@@ -96,7 +96,7 @@ class AffineWarp(nn.Module):
 
     def size_of(self, images: torch.Tensor) -> tuple[int, ...]:
         """Height and width."""
-        shape = getattr(images, "shape", None)
+        shape = images.shape if isinstance(images, torch.Tensor) else None  # which torch.compile can follow
         if shape is None or len(shape) != 4:
             given = type(images).__name__ if shape is None else f"one of the shape {tuple(shape)}"
             raise ValueError(f"AffineWarp: images must be a tensor of four axes, {self.layout}, not {given}")

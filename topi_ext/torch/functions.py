@@ -169,7 +169,7 @@ def multiscale_roi_align(
 
 
 def _axes_of(rois: torch.Tensor) -> str:
-    return "R 4" if getattr(rois, "shape", ())[-1:] == (4,) else "R 5"
+    return "R 4" if isinstance(rois, torch.Tensor) and rois.shape[-1:] == (4,) else "R 5"
 
 
 def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> relay.Expr:
