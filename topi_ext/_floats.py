@@ -59,6 +59,11 @@ def is_finite(value: tir.PrimExpr) -> tir.PrimExpr:
     return (bits(value) & magnitude) < infinity
 
 
+def is_nan(value: tir.PrimExpr) -> tir.PrimExpr:
+    """Whether a value of float32 is NaN, by its bits as an integer."""
+    return (bits(value) & MAGNITUDE) > BITS_OF_INFINITY
+
+
 def rounded(value: tir.PrimExpr, zero: tir.PrimExpr) -> tir.PrimExpr:
     """A value that is rounded on its own; `zero` is an integer 0 that the compiler must not know to be 0.
 

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from operator import mul
 
-from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
+from .._floats import MAGNITUDE, bits, is_nan
 from .._kernel import between
 from .._tvm import Analyzer, BufferVar, IRBuilder, as_bits, assertion, te, tir, view
 from .._types import IntExpr
@@ -204,14 +204,14 @@ class _Kernel:
         ib = self.ib
         box = [tir.Broadcast(ib.let(part.asobject().name, part[i]), LANES) for part in self.parts]
         threshold = self.inputs["iou_threshold"][0]
-        threshold = tir.Select(_is_nan(threshold), tir.const(math.inf, "float32"), threshold)
+        threshold = tir.Select(is_nan(threshold), tir.const(math.inf, "float32"), threshold)
         threshold = tir.Broadcast(ib.let("threshold", threshold), LANES)
         k, found = self._variable("int32", "k", begin), self._variable("int32", "found", 0)
         with ib.while_loop(tir.all(found[0] == 0, k[0] < end)):
             kept = [part[tir.Ramp(first + k[0], 1, LANES)] for part in self.parts]
             beyond = tir.Ramp(0, 1, LANES) >= tir.Broadcast(end - k[0], LANES)
             iou = self._iou(kept, box, invalid=beyond)
-            suppresses = (iou > threshold) & ~_is_nan(iou)
+            suppresses = (iou > threshold) & ~is_nan(iou)
             found[0] = as_bits(suppresses).astype("int32")
             k[0] += LANES
         return found[0] != 0
@@ -284,15 +284,11 @@ class _Kernel:
         return self.ib.for_range(0, self.rows, "row", kind="serial" if is_one else "parallel")
 
 
-def _is_nan(value: tir.PrimExpr) -> tir.PrimExpr:
-    return _magnitude(value) > BITS_OF_INFINITY
-
-
 def _descending(score: tir.PrimExpr) -> tir.PrimExpr:
     """An integer that increases as the score decreases; NaN is the smallest, and both zeros are equal."""
     score = score.astype("float32")
     key = tir.Select(bits(score) < 0, _magnitude(score), -_magnitude(score))
-    return tir.Select(_is_nan(score), tir.const(KEY_OF_NAN, "int32"), key)
+    return tir.Select(is_nan(score), tir.const(KEY_OF_NAN, "int32"), key)
 
 
 def _magnitude(value: tir.PrimExpr) -> tir.PrimExpr:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
+from .._floats import is_nan
 from .._kernel import barrier, ceil_div, launch, local, variables
 from .._tvm import IRBuilder, te, tir
 from ..sort.order import ordered_bits
@@ -153,7 +153,7 @@ def _best_of_thread(
                     of_row[ALL_FOUR] = weights[y]
                     value = column.pixel(tops[y], [of_row[i] for i in range(4)])
                     # The order of `ordered_bits`, for fewer instructions: the first NaN is the greatest.
-                    nan = local(ib, "nan", ((bits(value) & MAGNITUDE) > BITS_OF_INFINITY).astype("int32"))
+                    nan = local(ib, "nan", is_nan(value).astype("int32"))
                     above = (value > greatest[0]).astype("int32")
                     with ib.if_scope(((above | nan) & a_number[0]) != 0):
                         greatest[0], where[0], a_number[0] = value, y, 1 - nan
