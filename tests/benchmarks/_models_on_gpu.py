@@ -60,6 +60,8 @@ def run(args):
         rows = measured_in_turn(args.names, Path(folder), args.seconds, MODULE)
     if not rows:
         sys.exit("None of these networks could be timed.")
+    if args.add:
+        rows = json.loads(args.add.read_text()) + rows
     if args.raw:
         args.raw.write_text(json.dumps(rows))
     bandwidth = common.copy_bandwidth()

@@ -56,6 +56,7 @@ def parser():
     parser.add_argument("--seconds", type=float, default=400, help=limit)
     gpu = parser.add_argument_group("on a GPU")
     gpu.add_argument("--modes", default="default", help="of torch.compile, with commas; none: no torch")
+    gpu.add_argument("--add", type=Path, help="to the report, what an earlier run wrote by --raw")
     gpu.add_argument("--tune", action="store_true", help="take the fastest of cuDNN's plans")
     cpu = parser.add_argument_group("on a CPU")
     cpu.add_argument("--threads", default="1,2", help="numbers of threads, with commas; %(default)s")
