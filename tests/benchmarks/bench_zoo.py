@@ -7,6 +7,7 @@ when all are ready, or the time for it is over, they are timed one after the oth
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -67,13 +68,15 @@ def chosen(only):
 def measured_in_turn(names, folder, seconds, module="tests.benchmarks.bench_zoo", options=()):
     """What the processes of these models say, in their order; each runs `module` with `--one`."""
     processes = {}
+    # Each example is run by torch on CPUs: with all of them, the processes would wait for each other.
+    environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // len(names)))}
     for at, name in enumerate(names):
         to = folder / f"{at}.json"
         command = [sys.executable, "-m", module, "--one", name, "--to", str(to)]
         command += ["--seconds", str(seconds), *options]
         log = (folder / f"{at}.log").open("w+")
         pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": subprocess.STDOUT}
-        processes[name] = subprocess.Popen(command, text=True, **pipes), to, log
+        processes[name] = subprocess.Popen(command, text=True, env=environment, **pipes), to, log
     deadline = time.monotonic() + seconds + 30
     left = list(names)
     while left and time.monotonic() < deadline:
