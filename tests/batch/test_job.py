@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.batch.tables import reasons, rows
-from tests.command.networks import colours
+from tests.command.networks import bright_pixels, colours
 from tvm_passes import batch, runtime
 from tvm_passes.batch import BatchError, detector, job, local, results, table
 from tvm_passes.batch.output import locked, paths_of
@@ -87,6 +87,16 @@ def test_an_output_that_exists(photos, detector_folder, output, clean):
         batch.detect(photos, output, folder)
     summary = batch.detect(photos, output, folder, resume=True)
     assert (summary.images, summary.errors, summary.done_before) == (0, 0, 16)
+    check(output, clean)
+
+
+def test_an_output_of_a_job_that_could_not_start(photos, detector_folder, tmp_path, output, clean):
+    """It left an empty table, with which no other network could go on, nor begin."""
+    mod, _ = bright_pixels()  # which is no detector
+    runtime.save(tmp_path / "other", runtime.build_library(mod, "llvm"), mod, "llvm")
+    with pytest.raises(BatchError, match="no boxes, scores and labels are recognized"):
+        batch.detect(photos, output, tmp_path / "other")
+    batch.detect(photos, output, detector_folder("encoded"))
     check(output, clean)
 
 

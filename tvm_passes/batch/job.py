@@ -24,7 +24,7 @@ from .local import run_in_threads
 from .network import images_of
 from .on_ray import Model, run_on_ray
 from .optional import pyarrow, ray
-from .output import Tables, check_same, errors_of_the_disk, locked, paths_of
+from .output import Tables, check_same, errors_of_the_disk, is_begun, locked, paths_of
 from .process import Options
 from .processes import run_in_processes
 from .results import Failed, Result, number_of
@@ -125,7 +125,7 @@ def detect(
     if engine != "ray" and (address is not None or workers is not None):
         raise BatchError('address and workers are for the engine "ray": give --engine ray, too')
     table, errors = paths_of(Path(output))
-    if table.exists() and not resume:
+    if is_begun(table, errors) and table.exists() and not resume:
         raise BatchError(f"{table} exists: give --resume (resume=True) to go on with it, or another output")
     if not table.exists() and parts(errors):  # whose images would count as done
         raise BatchError(
@@ -143,7 +143,7 @@ def detect(
             source, Path(model), manifest, batch, max_pixels, gpus, processes, decoders, trace is not None
         )
     with errors_of_the_disk(table), locked(table), contextlib.ExitStack() as stack:
-        check_same(table, {"source": named(source), "manifest": manifest["sha256"]})
+        check_same(table, errors, {"source": named(source), "manifest": manifest["sha256"]})
         tables = Tables(table, errors, rows_per_part)
         done = {*ids_of(table), *ids_of(errors)}
         done_before = len(done)

@@ -13,7 +13,7 @@ from typing import Any
 
 from .errors import BatchError
 from .results import Failed, Result, Rows
-from .table import Table, detections_schema, errors_schema, whole_file
+from .table import Table, detections_schema, errors_schema, parts, whole_file
 
 JOB = ".job.json"  # in the table of detections: what the job is, which --resume has to find the same
 LOCK = ".lock"
@@ -56,10 +56,15 @@ class Tables:
         self._flushed = time.monotonic()
 
 
-def check_same(table: Path, job: Mapping[str, Any]) -> None:
+def is_begun(table: Path, errors: Path) -> bool:
+    """Whether a job has written anything; one that could not start leaves only its marks."""
+    return bool(parts(errors)) or any(path.name not in (JOB, LOCK) for path in table.glob("*"))
+
+
+def check_same(table: Path, errors: Path, job: Mapping[str, Any]) -> None:
     """Record what the job is, or compare it with what was recorded."""
     path = table / JOB
-    if not path.exists():
+    if not path.exists() or not is_begun(table, errors):
         with whole_file(path) as file:
             file.write(json.dumps(job, indent=1).encode())
         return
