@@ -177,6 +177,25 @@ def test_a_detector_of_another_module(tmp_path):
     assert row["scores"][0] > 0.99 and row["masks"] is None and row["keypoints"] is None
 
 
+def test_files_that_are_no_bytes(detector_folder):
+    detect = Detector(detector_folder("encoded"))
+    errors = detect({"bytes": ["text", None, b""]}).column("error").to_pylist()
+    assert errors == [
+        "is str, not the bytes of an encoded image",
+        "is NoneType, not the bytes of an encoded image",
+        "is empty",
+    ]
+
+
+def test_columns_that_do_not_fit(detector_folder):
+    """Images without an id were left out, and bytes were taken for a list."""
+    detect = Detector(detector_folder("encoded"))
+    with pytest.raises(BatchError, match="must be lists of one length, not of 2, 1"):
+        detect({"bytes": [b"", b""], "path": ["a.jpg"]})
+    with pytest.raises(BatchError, match="must be lists of one length, not of bytes"):
+        detect({"bytes": b"\xff\xd8"})
+
+
 def test_arrays_that_are_no_images(detector_folder):
     """Floats from 0 to 1 were taken for bytes, and one image of gray ended the whole batch."""
     arrays = [

@@ -83,11 +83,13 @@ class Detector:
             raise BatchError(f'a batch must have a column "bytes" or "image", and has {", ".join(batch)}')
         images = batch["bytes" if encoded else "image"]
         ids = batch.get("image_id", batch.get("path", [""] * len(images)))
+        if isinstance(images, (bytes, str)) or len(ids) != len(images):
+            raise BatchError(f"the columns of a batch must be lists of one length, not of {_lengths(batch)}")
         rows, prepared = [], {}
         for place, (image_id, image) in enumerate(zip(ids, images)):
             rows.append({**self._row(str(image_id)), "error": None})
             try:
-                prepared[place] = self.prepare(decode(image, self.max_pixels) if encoded else _checked(image))
+                prepared[place] = self.prepare(self._decoded(image) if encoded else _checked(image))
             except BadImage as reason:
                 rows[place]["error"] = str(reason)
         places = list(prepared)
@@ -105,6 +107,11 @@ class Detector:
         pa = pyarrow()
         # Of known types, also where a batch has no detection or no error.
         return table_of(rows, detections_schema().append(pa.field("error", pa.string())))
+
+    def _decoded(self, data: Any) -> np.ndarray:
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise BadImage(f"is {type(data).__name__}, not the bytes of an encoded image")
+        return decode(bytes(data), self.max_pixels)
 
     def prepare(self, image: np.ndarray) -> tuple[Prepared, Placed]:
         """An image as `start` takes it, and where it is in the network's input; from any thread."""
@@ -215,6 +222,13 @@ class Detector:
             "model": self.model,
             "manifest": self.manifest,
         }
+
+
+def _lengths(batch: Mapping[str, Any]) -> str:
+    return ", ".join(
+        type(column).__name__ if isinstance(column, (bytes, str)) else str(len(column))
+        for column in batch.values()
+    )
 
 
 def _checked(image: Any) -> np.ndarray:
