@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from tests.batch.networks import png
+from tests.command.networks import bright_pixels
+from tvm_passes import runtime
 from tvm_passes.batch.decode import decode
 from tvm_passes.serve.gather import Gather
 from tvm_passes.serve.replica import Replica
@@ -91,6 +93,14 @@ def test_a_folder_that_cannot_be_used_is_told(tmp_path):
     worker = Replica(str(tmp_path), threads=1, patience=60)
     assert "has no manifest.json" in asyncio.run(worker.about())["problem"]
     assert [reply.status for reply in asyncio.run(worker.detect([(b"", 0.0)] * 2))] == [500] * 2
+
+
+def test_a_network_that_is_no_detector_is_told(tmp_path):
+    """Serve tried it again and again, and then told of a deployment that failed."""
+    mod, _ = bright_pixels()
+    runtime.save(tmp_path, runtime.build_library(mod, "llvm"), mod, "llvm")
+    worker = Replica(str(tmp_path), threads=1, patience=60)
+    assert "no boxes, scores and labels are recognized" in asyncio.run(worker.about())["problem"]
 
 
 # --- a worker whose network fails

@@ -37,12 +37,11 @@ class Replica:
         self._problem = None
         try:
             self._detector = Detector(folder)
+            self._blank, _ = self._detector.prepare(BLANK)
+            for size in self._detector.sizes:  # kernels are loaded now, and not by the first request
+                self._detector.run([self._blank] * size)
         except BatchError as error:  # which `about` tells: Serve would hide it in a traceback, and try again
             self._problem = str(error)
-            return
-        self._blank, _ = self._detector.prepare(BLANK)
-        for size in self._detector.sizes:  # kernels are loaded now, and not by the first request
-            self._detector.run([self._blank] * size)
 
     async def about(self) -> dict[str, Any]:
         if self._problem:
