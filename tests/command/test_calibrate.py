@@ -52,8 +52,10 @@ def test_what_is_refused(tvm_passes_command, photos, tmp_path):
     on_cpu = error(*calibrate, "--target", "llvm")
     assert "in int8, convolutions need a GPU" in on_cpu and "--verbose" not in on_cpu
     assert "the pipeline has no InInt8" in error(*calibrate, "--pipeline", "tvm_passes:FoldPreprocessing")
-    nothing = error("calibrate", MODEL, tmp_path / "nothing", *out)
-    assert "there is no" in nothing and "--verbose" not in nothing  # a sentence needs no traceback
+    nothing = tvm_passes_command("calibrate", MODEL, tmp_path / "nothing", *out)
+    assert nothing.error.startswith("tvm-passes calibrate: there is no") and "--verbose" not in nothing.error
+    assert "Import" not in nothing.err  # it is said at once, and a sentence needs no traceback
+    assert "'nan' is not a number of dB" in error(*calibrate, "--min-snr", "nan")
     assert all(method in error(*calibrate, "--method", "best") for method in METHODS)
     assert "'0' is not a number above 0" in error(*calibrate, "--count", 0)
     pair = f"{HERE}:pair_and_images"

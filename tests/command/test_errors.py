@@ -262,12 +262,21 @@ def test_images_that_are_none(tvm_passes_command, files, compiled):
         ("letter.txt",): "cannot read an image from letter.txt",
         ("folder",): "cannot read an image from folder",
         ("photo.png", "-o", "out.docx"): "cannot write out.docx",
+        ("photo.png", "-o", "out"): "cannot write out, which names no format of images: give such as out.png",
         ("photo.png", "-o", "no/out.png"): "there is no folder no",
+        ("photo.png", "--score", "nan"): "'nan' is not a score: give a number from 0 to 1",
         ("photo.png", "--labels", "absent.txt"): "give one name per line",
     }
     for arguments, expected in cases.items():
         answer = tvm_passes_command("run", compiled, "--image", *arguments)
-        assert answer.status == 1 and expected in answer.error
+        assert answer.status in (1, 2) and expected in answer.error
+        assert "-o" not in arguments or "Run" not in answer.err  # it is said at once
+
+
+def test_a_chart_of_no_format(tvm_passes_command, files):
+    answer = tvm_passes_command("profile", "relu.onnx", "--chart", "times")
+    assert answer.status == 1 and "cannot write times, which names no format of charts" in answer.error
+    assert "Find" not in answer.err
 
 
 def test_verbose_shows_the_trace(tvm_passes_command):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ..batch.decode import open_upright
 from ..batch.errors import BadImage, BatchError
-from ..batch.sources import items_of
+from ..batch.sources import check_any, items_of
 from ..engine.expressions import batch_shape
 from ..quantize import CalibrationError, calibrate
 from ..quantize.calibration import MIN_SNR
@@ -26,6 +26,10 @@ from .work import Work
 
 def run(args: argparse.Namespace) -> None:
     check_can_write(args.output)
+    try:
+        check_any(args.images)
+    except BatchError as error:
+        raise CommandError(str(error)) from error
     work = prepare(args)
     taken = _image_input(args, work)
     channels = args.camera[2] if args.camera else "RGB"

@@ -8,11 +8,18 @@ from matplotlib.figure import Figure
 
 from .errors import CommandError
 
-__all__ = ["write_chart"]
+__all__ = ["check_is_chart", "write_chart"]
 
 COLOURS = {"before": "#98a2b3", "after": "#1f8f4a"}
 PEER_COLOUR = "#5b76c9"
 BAR = 0.8  # thickness, in distances between rows
+
+
+def check_is_chart(path: str | Path) -> None:
+    """Check this before anything that takes time: a name says the format."""
+    known = Figure().canvas.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in known:
+        raise CommandError(f"cannot write {path}, which names no format of charts: give such as out.png")
 
 
 def write_chart(

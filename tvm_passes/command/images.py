@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..batch.errors import BadImage
 from ..batch.image_input import ImageInput
 from .errors import CommandError
 
-__all__ = ["ImageInput", "image_of", "read_image", "write_image"]
+__all__ = ["ImageInput", "check_is_image", "image_of", "read_image", "write_image"]
 
 
 def read_image(path: str | Path) -> Image.Image:
@@ -26,6 +27,14 @@ def read_image(path: str | Path) -> Image.Image:
         raise CommandError(f"cannot read an image from {path}: it {reason}") from reason
     except OSError as error:
         raise CommandError(f"cannot read an image from {path}: {error}") from error
+
+
+def check_is_image(path: str | Path, also: Sequence[str] = ()) -> None:
+    """Check this before anything that takes time: a name says the format."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in also and Image.registered_extensions().get(suffix) not in Image.SAVE:
+        names = " or ".join(f"out{each}" for each in (".png", *also))
+        raise CommandError(f"cannot write {path}, which names no format of images: give such as {names}")
 
 
 def write_image(image: Image.Image, path: str | Path) -> None:

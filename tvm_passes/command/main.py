@@ -15,7 +15,7 @@ from types import FrameType
 
 from .errors import CommandError, one_line, require_relay
 from .options import parser
-from .progress import quiet, say
+from .progress import busy, quiet, say
 
 FOR_BOTH_TVMS = ("compile", "inspect", "profile", "run")  # the others need Relay
 
@@ -69,20 +69,25 @@ def _interrupts() -> Iterator[list[int]]:
 def _run(args: argparse.Namespace) -> int | None:
     """Import and run the module of the subcommand; all but the doctor need TVM."""
     if args.command != "doctor":
-        try:
-            import topi_ext.bootstrap  # noqa: F401
-        except ImportError as reason:
-            raise CommandError(f"{one_line(reason)}; tvm-passes doctor says what is missing here") from reason
-        if args.command not in FOR_BOTH_TVMS:
-            require_relay(f"tvm-passes {args.command}")
-        from topi_ext.bootstrap.not_installed import NotInstalled, says_what_to_do
-
-        try:
-            with says_what_to_do():
-                importlib.import_module(f".{args.command}", __package__)
-        except NotInstalled as reason:
-            raise CommandError(one_line(reason)) from reason
+        with busy("Loading TVM and torch"):  # which takes seconds
+            _load(args.command)
     return importlib.import_module(f".{args.command}", __package__).run(args)
+
+
+def _load(command: str) -> None:
+    try:
+        import topi_ext.bootstrap  # noqa: F401
+    except ImportError as reason:
+        raise CommandError(f"{one_line(reason)}; tvm-passes doctor says what is missing here") from reason
+    if command not in FOR_BOTH_TVMS:
+        require_relay(f"tvm-passes {command}")
+    from topi_ext.bootstrap.not_installed import NotInstalled, says_what_to_do
+
+    try:
+        with says_what_to_do():
+            importlib.import_module(f".{command}", __package__)
+    except NotInstalled as reason:
+        raise CommandError(one_line(reason)) from reason
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 from functools import partial
 from typing import NoReturn
 
@@ -177,7 +179,7 @@ def _add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-snr",
         metavar="DB",
-        type=float,
+        type=_decibels,
         help="convolutions with a smaller ratio of signal to noise, by default 20 dB, stay in float16",
     )
     parser.add_argument(
@@ -205,7 +207,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "detections are drawn on the original image",
     )
     parser.add_argument(
-        "--score", type=float, default=0.5, help="minimum score of the detections that are shown"
+        "--score", type=_score, default=0.5, help="minimum score of the detections that are shown"
     )
     parser.add_argument(
         "--labels", metavar="FILE", help="names of the classes, one per line, from class 0 on"
@@ -332,6 +334,20 @@ def _number_or_auto(of: str, text: str) -> int | str:
     if text != "auto" and not _is_above_0(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of {of}: give one, or auto")
     return text if text == "auto" else int(text)
+
+
+def _score(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) <= 1:  # and not NaN
+            return float(text)
+    raise argparse.ArgumentTypeError(f"'{text}' is not a score: give a number from 0 to 1")
+
+
+def _decibels(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if not math.isnan(float(text)):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"'{text}' is not a number of dB: give such as 20")
 
 
 def _size(text: str) -> tuple[int, int]:

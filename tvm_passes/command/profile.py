@@ -27,7 +27,7 @@ from .. import runtime
 from ..runtime.arrays import type_of
 from ..runtime.libraries import signature_of
 from ..runtime.profiling import Kernel, call_ms, ms_by_kind, on_device
-from .chart import write_chart
+from .chart import check_is_chart, write_chart
 from .errors import CommandError, check_can_write
 from .images import ImageInput, read_image
 from .peers import peer_of
@@ -59,6 +59,8 @@ class Times:
 def run(args: argparse.Namespace) -> None:
     for path in filter(None, (args.csv, args.chart)):
         check_can_write(path)
+    if args.chart:
+        check_is_chart(args.chart)
     image = read_image(args.image) if args.image else None
     work = prepare(args)
     _check_device(args, work.target)

@@ -20,7 +20,7 @@ from .errors import CommandError, StepFailed, one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["quiet", "say", "step"]
+__all__ = ["busy", "quiet", "say", "step"]
 
 SWITCH = "TVM_PASSES_VERBOSE"  # of `topi_ext.quiet`, which the doctor must not import: it needs TVM
 OURS = r"(tvm_passes|topi_ext|frontends)(\.|$)"  # where a warning is attributed to, by its stack level
@@ -41,6 +41,21 @@ def say(text: str) -> None:
         print(text, file=sys.stderr)
     else:
         _console().print(escape(text))
+
+
+@contextlib.contextmanager
+def busy(name: str) -> Iterator[None]:
+    """Show on a terminal that something is running, and leave nothing there; also without rich."""
+    try:
+        console = _console()
+    except ModuleNotFoundError:
+        yield
+        return
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(name):
+        yield
 
 
 @contextlib.contextmanager

@@ -22,13 +22,16 @@ from ..batch.network import described
 from ..runtime.manifest import networks_of
 from .draw import at_least, detections_in, draw_detections, label_name, scaled
 from .errors import CommandError, check_can_write
-from .images import ImageInput, image_of, read_image, write_image
+from .images import ImageInput, check_is_image, image_of, read_image, write_image
 from .progress import say, step
+
+ARRAYS = ".npz"
 
 
 def run(args: argparse.Namespace) -> None:
     if args.output:
         check_can_write(args.output)
+        check_is_image(args.output, also=(ARRAYS,))
     manifest, model = _loaded(args.folder)
     taken = _image_input(args.folder, manifest)
     image = read_image(args.image)
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
         outputs = model(array)
     outputs = outputs if isinstance(outputs, dict) else dict(zip(model.output_names or ["output"], [outputs]))
     found = detections_in(outputs)
-    if args.output and Path(args.output).suffix == ".npz":
+    if args.output and Path(args.output).suffix == ARRAYS:
         np.savez(args.output, **outputs)
         say(f"The outputs: {args.output}")
     elif found is not None:

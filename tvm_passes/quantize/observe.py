@@ -72,6 +72,8 @@ def calibrate(
     """
     if method not in METHODS:
         raise ValueError(f"calibrate: method must be one of {', '.join(METHODS)}, not {method!r}")
+    if math.isnan(min_snr):  # with which all convolutions would be in int8
+        raise ValueError("calibrate: min_snr must be a number of decibels, not NaN")
     machine = tvm.target.Target(target or cpu_target())
     network = Network.of(mod, passes, params)
     histograms, kept = network.histograms(batches, machine)
