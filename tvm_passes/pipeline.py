@@ -55,6 +55,7 @@ from .detection.restore_deformable_attention import RestoreDeformableAttention
 from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
+from .engine.module_argument import check_module
 from .engine.report import Report, recording
 from .engine.typed import remembering
 from .engine.without_collector import without_collector
@@ -72,6 +73,7 @@ from .warps.restore_warp_affine import RestoreWarpAffine
 from .warps.restore_warp_perspective import RestoreWarpPerspective
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")  # that convolutions are computed in
+OUTPUTS = ("dynamic", "cut", "padded")
 MASKS: dict[str, Any] = {"pasted": None, "raw": ReturnRawMasks, "encoded": ReturnEncodedMasks}
 
 
@@ -102,7 +104,9 @@ def detection_pipeline(
     """
     masks = masks or "pasted"
     if masks not in MASKS:
-        raise ValueError(f"detection_pipeline: masks must be {', '.join(MASKS)}, not {masks!r}")
+        raise ValueError(f"detection_pipeline: masks must be one of {', '.join(MASKS)}, not {masks!r}")
+    if outputs not in (None, *OUTPUTS):
+        raise ValueError(f"detection_pipeline: outputs must be one of {', '.join(OUTPUTS)}, not {outputs!r}")
     machine = _target_or_current("detection_pipeline", target)
     dtype = _dtype("detection_pipeline", machine, dtype, calibration)
     on_tensor_cores = has_tensor_cores(machine, dtype)
@@ -164,6 +168,12 @@ def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Repo
 
     The report prints as a table; its `module` is the rewritten module.
     """
+    check_module(mod, "explain")
+    if not isinstance(passes, (tvm.transform.Pass, type(None))):
+        raise TypeError(
+            f"explain: passes must be a pass, not {passes!r}: call a class, such as RestoreBatchedNMS(), and "
+            "give several as tvm.transform.Sequential([...])"
+        )
     with recording() as report:
         report.module = (passes or default_pipeline())(mod)
     return report

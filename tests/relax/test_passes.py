@@ -40,6 +40,12 @@ def converted(module, target=QUICK, dtype=None):
     return result, refused
 
 
+def test_a_target_by_its_name():
+    assert isinstance(convolution_pipeline("llvm"), tvm.transform.Pass)
+    with pytest.raises(ValueError, match="convolution_pipeline: TVM does not know the target 'lvm'"):
+        convolution_pipeline("lvm")
+
+
 class Block(nn.Module):
     """A depthwise block of MobileNetV3: normalized, hard swish, squeezed and excited, with a residual."""
 

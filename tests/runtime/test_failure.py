@@ -6,7 +6,8 @@ import torch
 
 import frontends
 from tests.helpers import module
-from tvm_passes import ConvertToNHWC, detection_pipeline, runtime, subpixel_pipeline
+from tvm_passes import Canonicalize, ConvertToNHWC, detection_pipeline, explain, runtime, subpixel_pipeline
+from tvm_passes.runtime.compile_failure import failure_of
 from tvm_passes.runtime.failure import explained
 
 import tvm
@@ -78,6 +79,47 @@ def test_kernels_of_tuples_are_built_alone_and_nvcc_is_quoted():
     found = explained(tvm.TVMError("whole"), module(x, y), tvm.target.Target("llvm"), build)
     assert str(found).startswith("cannot compile concatenate with sinh, of type float32 (4, 8)")
     assert str(found).endswith(" for llvm: nvcc: too many arguments in function call: g(1, 2);")
+
+
+def test_an_architecture_that_nvcc_does_not_know():
+    """It stops before it reads the code, which was quoted for a page."""
+    said = "#include <a.h>\n\nCompilation error:\nnvcc fatal   : Unsupported gpu architecture 'sm_1'\n"
+    found = failure_of("exp", tvm.target.Target("cuda -arch=sm_90"), tvm.TVMError(said))
+    assert str(found).endswith("for cuda -arch=sm_90: nvcc fatal : Unsupported gpu architecture 'sm_1'")
+
+
+MODULES = {
+    "x": "str: give what an importer",
+    "pair": "tuple: give the first of what an importer",
+    "f": "Function: give",
+}
+
+
+@pytest.mark.parametrize("given", MODULES)
+def test_what_is_no_module(given):
+    """TVM refuses it with a trace of its C++ code."""
+    x = relay.var("x", shape=(2,))
+    values = {"x": "x", "pair": (module(x, x), {}), "f": relay.Function([x], x)}
+    calls = runtime.compile, runtime.build_library, lambda mod, _: explain(mod)
+    for call in calls:
+        with pytest.raises(TypeError, match=f"mod must be a tvm.IRModule, not {MODULES[given]}"):
+            call(values[given], "llvm")
+
+
+def test_what_are_no_parameters():
+    x = relay.var("x", shape=(2,))
+    mod = module(x, x + x)
+    with pytest.raises(TypeError, match="compile: params must be a dict of arrays by name, not list"):
+        runtime.compile(mod, "llvm", [])
+    with pytest.raises(TypeError, match=r"params\['x'\] must be an array of TVM or NumPy, not Tensor"):
+        runtime.compile(mod, "llvm", {"x": torch.zeros(2)})
+
+
+@pytest.mark.parametrize("passes", [Canonicalize, [Canonicalize()]])
+def test_what_is_no_pass(passes):
+    x = relay.var("x", shape=(2,))
+    with pytest.raises(TypeError, match=r"explain: passes must be a pass, .*: call a class, such as"):
+        explain(module(x, x + x), passes)
 
 
 @pytest.mark.parametrize("target", ["lvm", "llvm -mcpuu=foo", None])

@@ -10,6 +10,7 @@ from tvm import IRModule, relay
 
 from .expressions import constant
 from .graph import Graph, relay_functions
+from .module_argument import check_module
 
 WIDTH = 96  # of a line: what fits into a docstring, and into a page without scrolling
 MAX_SHOWN = 4  # elements of a constant
@@ -30,6 +31,7 @@ def as_text(mod: tvm.IRModule) -> str:
     Constants other than scalars show a few integers, `const([1, 0])`, or their type,
     `const[(64, 3, 7, 7), float32]`.
     """
+    check_module(mod, "as_text")
     mod = relay.transform.InferType()(mod)
     named = {name: _with_named_constants(function) for name, function in relay_functions(mod).items()}
     text = IRModule({**mod.functions, **named}, mod.type_definitions).astext(show_meta_data=False)

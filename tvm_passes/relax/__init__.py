@@ -12,7 +12,7 @@ if not tvm_in_use.compiles:
 import tvm
 
 from ..analysis.half_precision import HALF
-from ..analysis.targets import best_dtype, check_that_a_cpu_multiplies, has_tensor_cores
+from ..analysis.targets import best_dtype, check_that_a_cpu_multiplies, has_tensor_cores, target_of
 from .align_filters import AlignFilters
 from .convert_to_nhwc import ConvertToNHWC
 from .dense_as_convolution import DenseAsConvolution
@@ -25,7 +25,7 @@ from .select_top_k import SelectTopK
 from .upsample_by_shuffle import UpsampleByShuffle
 
 
-def convolution_pipeline(target: tvm.target.Target, dtype: str | None = None) -> tvm.transform.Pass:
+def convolution_pipeline(target: str | tvm.target.Target, dtype: str | None = None) -> tvm.transform.Pass:
     """The passes that restore the NMS of an imported network, and make its convolutions fast on a target.
 
     `dtype` is the type of convolutions and fully connected layers, by default "float16" for a GPU with tensor
@@ -33,6 +33,7 @@ def convolution_pipeline(target: tvm.target.Target, dtype: str | None = None) ->
     types. A CPU needs oneDNN, as `libs` tells, for "bfloat16" and "float16", and a processor that multiplies
     them.
     """
+    target = target_of(target, "convolution_pipeline")
     dtype = dtype or best_dtype(target)
     on_llvm, half = target.kind.name == "llvm", None if dtype == "float32" else dtype
     if half not in (None, *HALF):

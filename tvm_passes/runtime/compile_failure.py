@@ -29,5 +29,8 @@ def _why(error: Exception) -> str:
     of_nvcc = re.search(r"Compilation error:\n.*?\berror: ([^\n]*)\n([^\n]*)", str(error), re.DOTALL)
     if of_nvcc:
         return " ".join(f"nvcc: {of_nvcc[1]}: {of_nvcc[2]}".split())
+    fatal = re.search(r"Compilation error:\n(nvcc fatal[^\n]*)", str(error))  # before it reads the code
+    if fatal:
+        return " ".join(fatal[1].split())
     reason = one_line(error)
     return re.split(r" with the following errors: # from tvm\.script| # from tvm\.script", reason)[0]
