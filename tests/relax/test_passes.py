@@ -10,6 +10,7 @@ import topi_ext
 import tvm_passes
 from tests.relax.modules import CUDA, QUICK, compiled, module_of, run
 from topi_ext.conv2d_nhwc import onednn
+from tvm_passes.analysis.targets import target_of
 from tvm_passes.relax import FuseConv2dNHWC, convolution_pipeline
 from tvm_passes.relax.graph import op_name
 
@@ -41,7 +42,11 @@ def converted(module, target=QUICK, dtype=None):
 
 
 def test_a_target_by_its_name():
+    """With options as in Relay, which TVM 0.27 itself takes in JSON only."""
     assert isinstance(convolution_pipeline("llvm"), tvm.transform.Pass)
+    target = target_of("cuda -arch=sm_90 -libs=cudnn-frontend", "compile")
+    assert (target.kind.name, str(target.attrs["arch"]), target.host.kind.name) == ("cuda", "sm_90", "llvm")
+    assert list(target.attrs["libs"]) == ["cudnn-frontend"]
     with pytest.raises(ValueError, match="convolution_pipeline: TVM does not know the target 'lvm'"):
         convolution_pipeline("lvm")
 

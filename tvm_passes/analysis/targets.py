@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from topi_ext.bootstrap import tvm_in_use
 from topi_ext.conv2d_nhwc import onednn
 from topi_ext.conv2d_nhwc.cuda import arch_of
 
@@ -9,6 +12,7 @@ import tvm
 
 from ..errors import one_line
 
+LISTS = ("keys", "libs", "mattr")  # options of targets
 # The first architecture with tensor cores for the type, that with kernels of this project for int8.
 TENSOR_CORES = {"float16": 75, "bfloat16": 80, "int8": 80}
 
@@ -16,12 +20,26 @@ TENSOR_CORES = {"float16": 75, "bfloat16": 80, "int8": 80}
 def target_of(target: str | tvm.target.Target, caller: str) -> tvm.target.Target:
     """The target of that name; raises ValueError with what to give instead if TVM does not know it."""
     try:
-        return tvm.target.Target(target)
+        return parsed(target)
     except (ValueError, TypeError, RuntimeError) as reason:
         raise ValueError(
             f"{caller}: TVM does not know the target {target!r} ({one_line(reason)}): give such as "
             '"llvm", topi_ext.cpu_target() or "cuda -arch=sm_90"'
         ) from reason
+
+
+def parsed(target: str | tvm.target.Target) -> tvm.target.Target:
+    """The target of a text such as "cuda -arch=sm_90"; TVM 0.27 itself takes options in JSON only."""
+    if tvm_in_use.has_relay or not isinstance(target, str) or target.startswith("{"):
+        return tvm.target.Target(target)
+    kind, *options = target.split() or [""]
+    fields: dict[str, Any] = {"kind": kind}
+    for option in options:
+        name, equals, value = option.lstrip("-").partition("=")
+        if not equals:
+            raise ValueError(f"{option} has no value")
+        fields[name] = value.split(",") if name in LISTS else int(value) if value.isdigit() else value
+    return tvm.target.Target(fields, host="llvm" if kind == "cuda" else None)
 
 
 def is_for_gpu(target: tvm.target.Target | None) -> bool:

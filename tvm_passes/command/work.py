@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Any
 
 from topi_ext import cpu_target
-from topi_ext.bootstrap import tvm_in_use
 
 import tvm
 
+from ..analysis.targets import parsed
 from .errors import CommandError, one_line, require_relay
 from .models import Imported, Model, find_model, resolve
 from .progress import say, step
-
-LISTS = ("keys", "libs", "mattr")  # options of targets
 
 
 @dataclass
@@ -55,26 +52,12 @@ def target_of(text: str) -> tvm.target.Target:
     if text == "native":
         return cpu_target()
     try:
-        return tvm.target.Target(text) if tvm_in_use.has_relay else _target_of_relax(text)
+        return parsed(text)
     except (ValueError, TypeError, RuntimeError) as reason:
         raise CommandError(
             f'TVM does not know --target "{text}" ({one_line(reason)}): give llvm, native, or such as '
             '"cuda -arch=sm_90"'
         ) from reason
-
-
-def _target_of_relax(text: str) -> tvm.target.Target:
-    """TVM 0.27 takes options, such as those of "cuda -arch=sm_90", in JSON only."""
-    if text.startswith("{"):
-        return tvm.target.Target(text)
-    kind, *options = text.split() or [""]
-    fields: dict[str, Any] = {"kind": kind}
-    for option in options:
-        name, equals, value = option.lstrip("-").partition("=")
-        if not equals:
-            raise ValueError(f"{option} has no value")
-        fields[name] = value.split(",") if name in LISTS else int(value) if value.isdigit() else value
-    return tvm.target.Target(fields, host="llvm" if kind == "cuda" else None)
 
 
 def named_pass(name: str) -> tvm.transform.Pass:

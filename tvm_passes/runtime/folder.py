@@ -22,6 +22,7 @@ from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
 
+from ..analysis.targets import target_of
 from . import cuda, runs_here
 from .arrays import Array
 from .libraries import Library, module_of, put_in, signature_of, taken_out
@@ -184,7 +185,7 @@ def _write(
     before: set[str] = set()
     with contextlib.suppress(FolderError):
         before.update(map(library_of, networks_of(read_manifest(folder))))
-    target, libraries = tvm.target.Target(target), [*map(library_of, networks_of(networks))]
+    target, libraries = target_of(target, "save"), [*map(library_of, networks_of(networks))]
     manifest = {
         **networks,
         "dialect": tvm_in_use.dialect,
