@@ -37,8 +37,8 @@ def run(_args: argparse.Namespace) -> int:
 def doctor() -> int:
     """Print the findings; 0 if the main job can run, else 1."""
     findings = [Finding("Python", f"{platform.python_version()} on {platform.platform()}", needed=True)]
-    of_relay = () if _has_relax() else (_llvm, _onednn, _cudnn)
-    findings += [look() for look in (_tvm, *of_relay, _gpu, _nvcc, _cache)]
+    of_relay = () if _has_relax() else (_llvm,)
+    findings += [look() for look in (_tvm, *of_relay, _onednn, _cudnn, _gpu, _nvcc, _cache)]
     findings += [
         _package("torch", "import PyTorch models", "torch"),
         _package("torchvision", "import its detection models", "torchvision"),
@@ -87,9 +87,10 @@ def _tvm() -> Finding:
         in_use = importlib.import_module("topi_ext.bootstrap").tvm_in_use
     except (ImportError, OSError) as reason:
         return Finding("TVM with Relay", "", "nothing works", str(reason), needed=True)
-    found = f"{in_use.version}, {in_use.origin}, called through {in_use.ffi}: {in_use.folder}"
     if in_use.has_relay:
+        found = f"{in_use.version}, {in_use.origin}, called through {in_use.ffi}: {in_use.folder}"
         return Finding("TVM with Relay", found, needed=True)
+    found = f"{in_use.version}, {in_use.origin}: {in_use.folder}"
     return Finding("TVM with Relax", f"{found}; TVM_PASSES_IR=relay chooses one with Relay", needed=True)
 
 
