@@ -233,6 +233,8 @@ def detections_agree(names):
     few = 0.9 * len(expected["boxes"])
     assert 0 < few <= len(found["boxes"]) <= len(expected["boxes"]) / 0.9
     assert len(found["masks"]) == len(found["boxes"])
+    convolutions = next(each for each in names["report"].passes if each.name == "FuseConv2dNHWC")
+    assert convolutions.rewrites and not convolutions.refusals  # so that oneDNN computes them
 
 
 def refused_with_its_place(names):

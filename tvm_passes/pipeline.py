@@ -11,6 +11,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 
+from .analysis.constants import with_weights
 from .analysis.targets import (
     TENSOR_CORES,
     best_dtype,
@@ -84,7 +85,10 @@ def detection_pipeline(
     masks: str | None = None,
     calibration: Calibration | None = None,
 ) -> tvm.transform.Sequential:
-    """The passes that make detection networks fast; for a GPU, weights must be bound to the function.
+    """The passes that make detection networks fast.
+
+    For a GPU, and for a CPU with oneDNN, weights must be bound to the function, as `explain` does it: of
+    convolutions whose weights are parameters, most passes refuse to change anything.
 
     `target` is the target to compile for, by default the current one. For a GPU with tensor cores, as
     `-arch=sm_XX` tells, shapes become static and convolutions are computed in NHWC and in `dtype`, by default
@@ -163,10 +167,15 @@ def default_pipeline() -> tvm.transform.Sequential:
     return _Pipeline(stages, name="tvm_vision_passes")
 
 
-def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Report:
+def explain(
+    mod: tvm.IRModule,
+    passes: tvm.transform.Pass | None = None,
+    params: dict[str, tvm.nd.NDArray] | None = None,
+) -> Report:
     """Apply passes (by default `default_pipeline`), and report what each rule rewrote and refused.
 
-    The report prints as a table; its `module` is the rewritten module.
+    `params` are weights that are not bound to the function yet; most passes over convolutions rearrange them,
+    and refuse those that are parameters. The report prints as a table; its `module` is the rewritten module.
     """
     check_module(mod, "explain")
     if not isinstance(passes, (tvm.transform.Pass, type(None))):
@@ -175,7 +184,7 @@ def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Repo
             "give several as tvm.transform.Sequential([...])"
         )
     with recording() as report:
-        report.module = (passes or default_pipeline())(mod)
+        report.module = (passes or default_pipeline())(with_weights(mod, params))
     return report
 
 

@@ -15,7 +15,7 @@ from torchvision.models.squeezenet import Fire
 import frontends
 from tests.models import traits
 from tests.models.traits import GROUPS
-from tvm_passes import default_pipeline, detection_pipeline, runtime, subpixel_pipeline
+from tvm_passes import default_pipeline, detection_pipeline, explain, runtime, subpixel_pipeline
 
 import tvm
 from tvm import relay
@@ -141,6 +141,18 @@ def test_networks_of_torchvision(name):
         torch.manual_seed(0)
         mod = imported(build().eval(), torch.rand(1, 3, size, size))
     compiled(mod, "detection, float16")
+
+
+def test_weights_that_are_not_bound():
+    """Convolutions stay TVM's, and are many times slower, unless `explain` is given the weights."""
+    model = nn.Conv2d(3, 4, 3).eval()
+    mod, params = frontends.from_pytorch(model, torch.rand(1, 3, 8, 8))
+    passes = subpixel_pipeline(HOPPER)
+    refused = [outcome.reason for each in explain(mod, passes).passes for outcome in each.refusals]
+    assert any(reason.endswith("not constant: bind them to the function") for reason in refused)
+    report = explain(mod, passes, params)
+    assert len(_calls(report.module, "topi_ext.conv2d_nhwc")) == 1
+    assert len(mod["main"].params) == 3  # the module itself is left as it was
 
 
 def test_a_convolution_in_groups_keeps_its_layout_and_the_others_do_not(groups):

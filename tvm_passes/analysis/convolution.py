@@ -72,7 +72,7 @@ def why_not_plain(conv: relay.Call, grouped: bool = False) -> Refusal | None:
     if int(conv.attrs.groups) != 1 and not grouped:
         return Refusal("the convolution is grouped, and channels cannot leave their group")
     if constant_weights(conv) is None:
-        return Refusal("the weights of the convolution are not constant")
+        return Refusal("the weights of the convolution are not constant: bind them to the function")
     return None
 
 
