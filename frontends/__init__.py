@@ -15,6 +15,8 @@ if TYPE_CHECKING or bootstrap.tvm_in_use.has_relay:
         from .from_onnx import from_onnx
         from .from_pytorch import from_pytorch
 else:
-    __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(__name__)
+    __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(
+        __name__, "The importers to Relax are in frontends.relax. "
+    )
 
 __all__ = ["Camera", "ImportFailure", "MMDet", "from_onnx", "from_pytorch"]

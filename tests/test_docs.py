@@ -46,9 +46,8 @@ def test_reasons_are_those_of_the_code():
     found = generate.refusals(tvm_passes.SplitConcatenate)
     assert "the tensors are not concatenated along the channels" in found  # its own
     assert "the partial sums take … times the memory of the concatenated tensor" in found
-    assert (
-        "the weights of the convolution are not constant: bind them to the function" in found
-    )  # of a function that it imports
+    # Of a function that it imports.
+    assert "the weights of the convolution are not constant: bind them to the function" in found
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))

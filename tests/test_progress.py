@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from tvm_passes import progress
-from tvm_passes.command.progress import step
+from tvm_passes.command.progress import busy, step
 from tvm_passes.progress import only_display, progress_bar
 
 
@@ -108,6 +108,17 @@ def test_not_inside_a_step_of_the_command(terminal):
     assert "Inner" not in shown()
     work("Later")
     assert "Later" in shown()
+
+
+def test_that_something_is_loading_is_shown_on_a_terminal_only(terminal, monkeypatch):
+    shown = terminal()
+    with busy("Loading"):
+        pass
+    assert "Loading" in shown()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with busy("Loading"):
+        pass
+    assert sys.stderr.getvalue() == ""
 
 
 def test_one_thread_at_a_time(terminal):

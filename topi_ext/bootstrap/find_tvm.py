@@ -57,12 +57,12 @@ class TvmInUse:
     def has_relay(self) -> bool:
         return self.dialect == RELAY
 
-    def require_relay(self, package: str) -> None:
+    def require_relay(self, package: str, instead: str = "") -> None:
         """Raise an ImportError, for a package that has nothing for Relax, if this is not a TVM with Relay."""
         if not self.has_relay:
             raise ImportError(
                 f"{package} needs a TVM with Relay, and this process has TVM {self.version}, {self.origin}. "
-                f"{INSTALL_HINT}"
+                f"{instead}{INSTALL_HINT}"
             )
 
     def require_compiler(self, package: str) -> None:
@@ -77,13 +77,13 @@ class TvmInUse:
             "unset TVM_USE_RUNTIME_LIB, or run what was compiled elsewhere"
         )
 
-    def getattr_without_relay(self, package: str) -> Callable[[str], Any]:
+    def getattr_without_relay(self, package: str, instead: str = "") -> Callable[[str], Any]:
         """The `__getattr__` of a package: what its `__all__` names and it does not define needs Relay."""
 
         def getattr_(name: str) -> Any:
             if name in sys.modules[package].__all__:
                 self.require_compiler(f"{package}.{name}")
-                self.require_relay(f"{package}.{name}")
+                self.require_relay(f"{package}.{name}", instead)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
         return getattr_
