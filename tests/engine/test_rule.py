@@ -5,7 +5,7 @@ import pytest
 
 import tvm_passes
 from tests.helpers import apply, assert_no_second_change, module, ops, run
-from tvm_passes.engine import LEGAL, NO_MATCH, Pass, Refusal, Rule, RulePass
+from tvm_passes.engine import LEGAL, NO_MATCH, Pass, PassReport, Refusal, Rule, RulePass
 
 import tvm
 from tvm import relay
@@ -299,3 +299,11 @@ def test_a_pass_without_rules_reports_and_is_verified():
             Halved()(module(x, relay.exp(x)))
     finally:
         tvm_passes.verify_each_pass(False)
+
+
+def test_places_that_are_not_known_are_counted():
+    """A table for a network whose batch norms were folded had a line of question marks."""
+    report = PassReport("Fold", ["Rule"])
+    for place in ("", "conv1", ""):
+        report.refused("Rule", place, "the reason")
+    assert "conv1, 2 times ?: the reason" in str(report)

@@ -88,11 +88,19 @@ def table_as_text(table: Table) -> str:
 
 
 def _reasons(refusals: list[Outcome]) -> str:
-    """Each reason once, with the locations that it was given for."""
+    """Each reason once, with the locations that it was given for; "?" is one that is not known."""
     places: dict[str, list[str]] = {}
     for outcome in refusals:
         places.setdefault(outcome.reason, []).append(outcome.location or "?")
-    return "\n".join(f"{', '.join(where)}: {reason}" for reason, where in places.items())
+    return "\n".join(f"{', '.join(_counted(where))}: {reason}" for reason, where in places.items())
+
+
+def _counted(where: list[str]) -> list[str]:
+    """The places that are known, and how many are not."""
+    known, unknown = [place for place in where if place != "?"], where.count("?")
+    if unknown:
+        known.append("?" if unknown == 1 else f"{unknown} times ?")
+    return known
 
 
 _listeners: ContextVar[tuple[Report, ...]] = ContextVar("listeners", default=())
