@@ -1,7 +1,8 @@
 """RetinaNet, FCOS and SSD of torchvision with results of fixed shapes; see `_rows`.
 
 The best candidates above a threshold are those of the best candidates that are above it: so the number of
-candidates is known, and the threshold is left to the suppression.
+candidates is known. What is not above it, NaN too, gets the score of a row that is dropped, so that it is not
+among the best in place of what is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.ssd import SSD
 from torchvision.ops import boxes
 
-from ._rows import filled, kept
+from ._rows import DROPPED, filled, kept
 
 KINDS = (RetinaNet, FCOS, SSD)
 Found = dict[str, Tensor]
@@ -42,7 +43,7 @@ def _postprocess_detections(
     for image, shape in enumerate(image_shapes):
         places, scores, labels = best(model, head_outputs, anchors, image)
         places = boxes.clip_boxes_to_image(places, shape)
-        takes_part = scores > model.score_thresh
+        takes_part = scores > DROPPED
         rows, is_there, count = kept(
             places, scores, labels, takes_part, model.nms_thresh, model.detections_per_img
         )
@@ -63,7 +64,7 @@ def _best_of_levels(
         scores = torch.sigmoid(of_level["cls_logits"])
         if isinstance(model, FCOS):
             scores = torch.sqrt(scores * torch.sigmoid(of_level["bbox_ctrness"]))
-        best, at = scores.flatten().topk(min(model.topk_candidates, scores.numel()))
+        best, at = _above(model, scores.flatten()).topk(min(model.topk_candidates, scores.numel()))
         classes = scores.shape[-1]
         rows = at // classes
         found.append((decode(of_level["bbox_regression"][rows], places[rows]), best, at % classes))
@@ -78,6 +79,10 @@ def _best_of_classes(
     places = model.box_coder.decode_single(head_outputs["bbox_regression"][image], anchors[image])
     scores = torch.softmax(head_outputs["cls_logits"][image], -1)[:, 1:].permute(1, 0)
     classes, count = scores.shape
-    best, at = scores.topk(min(model.topk_candidates, count), dim=1)
+    best, at = _above(model, scores).topk(min(model.topk_candidates, count), dim=1)
     labels = torch.arange(1, classes + 1, device=best.device).repeat_interleave(best.shape[1])
     return places[at.reshape(-1)], best.reshape(-1), labels
+
+
+def _above(model: RetinaNet | FCOS | SSD, scores: Tensor) -> Tensor:
+    return torch.where(scores > model.score_thresh, scores, torch.full_like(scores, DROPPED))

@@ -14,6 +14,7 @@ from torchvision.models.detection import transform as transforms
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.ops import MultiScaleRoIAlign, boxes
 
+from ..errors import ImportFailure
 from . import _operators as operators
 from ._rows import filled, kept
 
@@ -99,7 +100,11 @@ def _pool(
 ) -> Tensor:
     maps = [feature for name, feature in features.items() if name in pooler.featmap_names]
     height = max(shape[0] for shape in image_shapes)
-    scales = [2.0 ** round(math.log2(feature.shape[-2] / height)) for feature in maps]
+    # torchvision keeps those of the first image that the model was called with.
+    known = pooler.scales if pooler.map_levels is not None else None
+    scales = known or [2.0 ** round(math.log2(feature.shape[-2] / height)) for feature in maps]
+    first, last = (-round(math.log2(scale)) for scale in (scales[0], scales[-1]))
+    maps, scales = _one_map_for_each_level(maps, list(scales), last - first + 1)
     numbers = [each.new_full((len(each), 1), image) for image, each in enumerate(regions)]
     rois = torch.cat([torch.cat(each, 1) for each in zip(numbers, regions)])
     return operators.multiscale_roi_align(
@@ -108,10 +113,25 @@ def _pool(
         list(pooler.output_size),
         scales,
         pooler.sampling_ratio,
-        -round(math.log2(scales[0])),
+        first,
         pooler.canonical_scale,
         pooler.canonical_level,
     )
+
+
+def _one_map_for_each_level(
+    maps: list[Tensor], scales: list[float], levels: int
+) -> tuple[list[Tensor], list[float]]:
+    """torchvision takes the levels for those between the scales of the first map and of the last, and
+    leaves maps without a level alone; regions of levels without a map are zeros."""
+    if levels < 1:
+        raise ImportFailure(
+            f"MultiScaleRoIAlign has feature maps of the scales {scales}, but pools no region unless the "
+            "last is the smallest"
+        )
+    missing = levels - len(maps)
+    nothing = [torch.zeros_like(maps[-1][..., :1, :1])] * missing
+    return (maps + nothing)[:levels], (scales + scales[-1:] * missing)[:levels]
 
 
 def _masks_of_labels(logits: Tensor, labels: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -18,7 +18,8 @@ DROPPED, LEAST = -1.0, -0.5  # the score of a row that does not take part, and w
 def kept(
     places: Tensor, scores: Tensor, class_ids: Tensor, takes_part: Tensor, iou_threshold: float, size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows that a suppression keeps, which of them are there, and how many."""
+    """The rows that a suppression keeps, at most `size`, which of them are there, and how many."""
+    size = min(size, len(scores))
     scores = torch.where(takes_part, scores, torch.full_like(scores, DROPPED))
     indices, count = operators.batched_nms(places, scores, class_ids, iou_threshold, LEAST, size)
     return indices.clamp(min=0), indices >= 0, count

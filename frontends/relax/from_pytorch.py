@@ -40,6 +40,12 @@ class OfOneImage(torch.nn.Module):
         with _fixed_shapes(self.model) as counts:
             (found,) = self.model([image])
         (count,) = counts
+        others = ", ".join(name for name in found if name not in RESULTS)
+        if others:
+            raise ImportFailure(
+                f"{type(self.model).__name__} also returns {others}, whose rows may not be those of the "
+                "detections: leave it out"
+            )
         return {**{name: found[name] for name in RESULTS if name in found}, "num_detections": count}
 
 

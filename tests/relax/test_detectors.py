@@ -5,13 +5,16 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torchvision.models import detection
 from torchvision.models.detection import roi_heads
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.ops import MultiScaleRoIAlign
 
 import frontends.relax
 from frontends.relax import ImportFailure, _operators
 from frontends.relax.from_pytorch import OfOneImage
-from tests.relax.detectors import KINDS, detector, found_by_torchvision, image
+from tests.relax.detectors import CHANNELS, KINDS, detector, found_by_torchvision, image
 from tests.relax.modules import QUICK, compiled, run
 from topi_ext.batched_nms import reference
 from tvm_passes.relax import convolution_pipeline
@@ -123,3 +126,85 @@ def test_the_operator_of_torch_is_as_the_oracle():
     expected = reference.batched_nms(boxes.numpy(), scores.numpy(), ids.numpy(), 0.4, **options)
     np.testing.assert_array_equal(indices, expected[0])
     assert count == expected[1]
+
+
+class Levels(nn.Module):
+    out_channels = CHANNELS
+
+    def __init__(self, strides):
+        super().__init__()
+        self.convolutions = nn.ModuleList([nn.Conv2d(3, CHANNELS, 7, stride, 3) for stride in strides])
+
+    def forward(self, images):
+        return {str(level): conv(images).relu() for level, conv in enumerate(self.convolutions)}
+
+
+def with_levels(strides):
+    """A Faster R-CNN with regions of several levels."""
+    model = detector("faster")
+    torch.manual_seed(0)
+    model.backbone = Levels(strides)
+    model.rpn.anchor_generator = AnchorGenerator(((8, 16, 32),) * len(strides), ((0.5, 2.0),) * len(strides))
+    names = list(map(str, range(len(strides))))
+    pool = MultiScaleRoIAlign(names, 3, 2, canonical_scale=24, canonical_level=4)
+    model.roi_heads.box_roi_pool, model.roi_heads.score_thresh = pool, 0.25
+    return model
+
+
+@pytest.mark.parametrize("strides", [(4, 8, 16), (4, 16), (8, 8), (4, 8, 8)])
+def test_the_levels_are_those_from_the_first_scale_to_the_last(strides):
+    model = with_levels(strides)
+    expected = found_by_torchvision(model)
+    model.roi_heads.box_roi_pool.scales = None  # found anew
+    with torch.no_grad():
+        *results, count = OfOneImage(model)(image()).values()
+    assert count == len(expected[0]) > 5
+    for mine, theirs in zip(results, expected, strict=True):
+        np.testing.assert_allclose(mine[:count], theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_levels_of_which_torchvision_pools_none_are_refused():
+    with pytest.raises(ImportFailure, match="pools no region unless the last is the smallest"):
+        frontends.relax.from_pytorch(with_levels((16, 8)), image())
+
+
+def test_the_scales_are_those_of_the_first_image_that_was_seen():
+    model = with_levels((8, 16))
+    with torch.no_grad():
+        model([torch.rand(3, 1, 1)])
+        low = torch.rand(3, 3, 60)
+        *results, count = OfOneImage(model)(low).values()
+        (expected,) = model([low])
+    assert count == len(expected["boxes"])
+    np.testing.assert_allclose(results[0][:count], expected["boxes"], rtol=1e-5, atol=1e-5)
+
+
+def test_candidates_that_are_nan_take_no_place_of_others():
+    model, seen = detector("ssd"), image()
+    seen[0, 10:14, 20] = torch.nan
+    with torch.no_grad():
+        *results, count = OfOneImage(model)(seen).values()
+        (expected,) = model([seen])
+    assert count == len(expected["boxes"]) > 5
+    np.testing.assert_allclose(results[0][:count], expected["boxes"], rtol=1e-5, atol=1e-5)
+
+
+def test_there_are_no_more_rows_than_candidates():
+    model = detector("faster")
+    model.rpn._post_nms_top_n["testing"] = model.roi_heads.detections_per_img = 10**6
+    with torch.no_grad():
+        boxes, *_, count = OfOneImage(model)(image()).values()
+    expected = found_by_torchvision(model)
+    assert len(boxes) == 80 * 4  # 40 proposals of each level, and classes
+    np.testing.assert_allclose(boxes[:count], expected[0], rtol=1e-5, atol=1e-5)
+
+
+def test_results_of_ones_own_are_refused():
+    class WithFeatures(detection.RetinaNet):
+        def forward(self, images, targets=None):
+            return [{**found, "features": images[0].mean()} for found in super().forward(images)]
+
+    model = detector("retinanet")
+    model.__class__ = WithFeatures
+    with pytest.raises(ImportFailure, match="WithFeatures also returns features"):
+        frontends.relax.from_pytorch(model, image())
