@@ -9,7 +9,7 @@ import torch
 from tvm import relay
 
 from .arguments import arguments_of
-from .operators.converter import SCALAR_TYPES
+from .operators.converter import SCALAR_TYPES, constant
 from .operators.decomposed import overload_of
 
 NUMBERS = (bool, int, float)
@@ -28,7 +28,7 @@ def is_of_numbers(node: torch.Node, values: list[Any]) -> bool:
 def computed(node: torch.Node, values: list[Any]) -> Any:
     """What torch computes: a number, or a constant tensor."""
     result = called(node, values)
-    return relay.const(result.numpy()) if result.dim() else result.item()
+    return constant(result) if result.dim() else result.item()
 
 
 def called(node: torch.Node, values: list[Any]) -> Any:

@@ -30,6 +30,7 @@ from .memory import mutates
 from .messages import line_of, place, stated_reason
 from .mutation import mutations_without_outputs, nodes_of, write_back
 from .operators import CONVERTERS, Converter
+from .operators.converter import constant
 from .operators.decomposed import decomposition_of
 from .results import NOT_IMPORTED, instead_of, settle_results
 from .trace import TracedModel
@@ -173,7 +174,7 @@ class _Converter(Converter):
         outermost = not self.current_op
         if outermost:
             outputs = _with_spans(outputs)
-        operators = [item for item in operators if not _take_list(*item, outputs)]
+        operators = [item for item in operators if not _take_constant(*item, outputs)]
         bar = progress_bar(f"Importing {self.title}", len(operators)) if outermost else nullcontext(_nothing)
         with bar as advance:
             steps: Any = self._with_consequences(operators, outputs, outermost, advance)
@@ -248,12 +249,16 @@ def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:
     return {name: spanned.get(id(value), value) for name, value in outputs.items()}
 
 
-def _take_list(name: str, node: torch.Node, outputs: Any) -> bool:
-    """Take a constant list of numbers; TVM's converter takes lists only where they are constructed."""
-    constant_list = node.kind() == "prim::Constant" and node.output().type().kind() == "ListType"
-    if constant_list:
-        outputs[name] = node.output().toIValue()
-    return constant_list
+def _take_constant(name: str, node: torch.Node, outputs: Any) -> bool:
+    """Take a constant list of numbers, since TVM's converter takes lists only where they are constructed, or
+    a constant tensor, of which it loses numbers that int32 and float32 do not have."""
+    if node.kind() != "prim::Constant" or node.output().type().kind() not in ("ListType", "TensorType"):
+        return False
+    value = node.output().toIValue()
+    is_number = isinstance(value, torch.Tensor) and not value.dim()  # which TVM takes for one of Python's
+    if not is_number:
+        outputs[name] = constant(value) if isinstance(value, torch.Tensor) else value
+    return not is_number
 
 
 def _without_unused_types(mod: tvm.IRModule) -> tvm.IRModule:

@@ -45,6 +45,10 @@ def detections_are_handled_by_operators() -> Iterator[None]:
             if module is not None:  # else no model is a detector
                 function = wraps(getattr(module, name))(by_operator)
                 stack.enter_context(mock.patch.object(module, name, function))
+        coder = getattr(sys.modules.get(f"{DETECTION}._utils"), "BoxCoder", None)
+        if coder is not None:
+            decode = _with_axis_of_classes(coder.decode)
+            stack.enter_context(mock.patch.object(coder, "decode", decode))
         stack.enter_context(mock.patch.object(_here, "is_tracing", True))
         yield
 
@@ -65,6 +69,19 @@ REPLACED: list[tuple[str, str, Callable]] = [  # in the modules where they are c
     ("transform", "paste_masks_in_image", _paste_masks_in_image),
     ("roi_heads", "heatmaps_to_keypoints", _heatmaps_to_keypoints),
 ]
+
+
+def _with_axis_of_classes(decode: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """torchvision adds no axis where there are no regions, and a trace would keep that for other images."""
+
+    @wraps(decode)
+    def decode_any(self: Any, rel_codes: torch.Tensor, boxes: Sequence[torch.Tensor]) -> torch.Tensor:
+        decoded = decode(self, rel_codes, boxes)
+        if decoded.dim() == 3:
+            return decoded
+        return decoded.reshape(decoded.shape[0], int(decoded.shape[1]) // 4, 4)
+
+    return decode_any
 
 
 def _torchvisions(name: str) -> Callable:

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchvision.models.detection._utils import BoxCoder
 
 from frontends import ImportFailure, from_pytorch
-from tests.helpers import ops, run
+from tests.helpers import ops, run, runner
 
 from tvm import relay
 
@@ -78,6 +79,33 @@ def test_operators_of_constants_are_numbers():
     assert_computes(
         lambda x: torch.clamp(x, max=torch.log(torch.tensor(1.0 / 0.01))).exp(), torch.rand(3) * 9
     )
+
+
+def test_constants_keep_all_their_digits():
+    large, small = torch.arange(3) + 2**40, torch.tensor([1e9, 1.0, 1e-300], dtype=torch.float64)
+    assert_computes(lambda x: x + torch.tensor([2**40, -(2**33), 7]), large, rtol=0)
+    assert_computes(lambda x: x * torch.as_tensor([0.1, 3.0, 1e300], dtype=x.dtype), small, rtol=1e-15)
+
+
+class BestRegions(nn.Module):
+    """Boxes of three classes for each region above a score, as a Faster R-CNN decodes them."""
+
+    def forward(self, codes, regions, scores):
+        rows = torch.where(scores > 0.5)[0]
+        decoded = BoxCoder((10.0, 10.0, 5.0, 5.0)).decode(codes[rows], [regions[rows]])
+        return decoded[:, 1:].reshape(-1, 4)
+
+
+def test_an_example_without_regions_is_as_one_with_some():
+    codes, regions = torch.rand(9, 12), torch.rand(9, 4).cumsum(1)
+    few, none = torch.arange(9) / 9, torch.zeros(9)
+    for example in (few, none):
+        detect = runner(from_pytorch(BestRegions(), (codes, regions, example))[0])
+        for scores in (few, none):
+            (found,) = detect(*(tensor.numpy() for tensor in (codes, regions, scores)))
+            rows = scores > 0.5
+            decoded = BoxCoder((10.0, 10.0, 5.0, 5.0)).decode_single(codes[rows], regions[rows])
+            np.testing.assert_allclose(found, decoded[:, 4:].reshape(-1, 4).numpy(), rtol=1e-5)
 
 
 def test_the_example_stays_as_it_is():

@@ -47,6 +47,16 @@ def bind(convert: Callable[..., Any], *arguments: Any) -> Convert:
     return bound
 
 
+def constant(tensor: torch.Tensor) -> relay.Constant:
+    """A tensor in its own type; in int32 for int64 where that has its numbers, since TVM counts in int32.
+
+    Without a type, `relay.const` makes int32 of all int64, and float32 of float64.
+    """
+    array = tensor.detach().cpu().numpy()
+    is_narrow = array.dtype == np.int64 and np.array_equal(array, array.astype("int32"))
+    return relay.const(array, "int32" if is_narrow else str(array.dtype))
+
+
 class Converter(stock.PyTorchOpConverter):
     """TVM's converter, with `converters` replacing and extending its table.
 

@@ -17,7 +17,16 @@ import torch
 from tvm import relay
 
 from . import functions
-from .converter import SCALAR_TYPES, Convert, Converter, Inputs, InputTypes, NotConverted, known_number
+from .converter import (
+    SCALAR_TYPES,
+    Convert,
+    Converter,
+    Inputs,
+    InputTypes,
+    NotConverted,
+    constant,
+    known_number,
+)
 from .prims import PRIMS, VIEWS, Node
 from .unsized import REASON, convert_unsized, has_unknown_shape
 
@@ -196,8 +205,7 @@ class _Interpreter:
             if node.op == "placeholder":
                 self.values[node] = next(waiting)
             elif node.op == "get_attr":
-                constant = getattr(module, node.target)
-                self.values[node] = relay.const(constant.detach().cpu().numpy())
+                self.values[node] = constant(getattr(module, node.target))
             elif node.op == "call_function":
                 self.values[node] = self._call(node)
             else:
