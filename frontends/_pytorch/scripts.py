@@ -27,9 +27,12 @@ def has_scripts(graph: Any) -> bool:
     return any(inlined.findAllNodes(kind) for kind in CHOICES)
 
 
-def settle(graph: Any, device_kinds: set[str]) -> None:
+def settle(module: torch.jit.ScriptModule, device_kinds: set[str]) -> None:
     """Take the branches, unroll the loops and build the lists that do not depend on the inputs' values."""
+    graph: Any = module.graph
     JIT._jit_pass_inline(graph)
+    _settle_absent(graph, module)
+    _drop_checks(graph)
     if len(device_kinds) == 1:
         _settle_devices(graph, *device_kinds)
     for _ in range(ROUNDS):
@@ -39,6 +42,31 @@ def settle(graph: Any, device_kinds: set[str]) -> None:
         JIT._jit_pass_peephole(graph, True)  # but no shapes, which are those of the trace
         _construct_lists(graph)
         JIT._jit_pass_dce(graph)
+
+
+def _settle_absent(graph: Any, module: torch.jit.ScriptModule) -> None:
+    """Attributes that may be a tensor and are None, such as the bias of a convolution, are constants."""
+    for node in graph.findAllNodes("prim::GetAttr", recurse=True):
+        may_be_none = node.output().type().kind() == "OptionalType"
+        if may_be_none and _attribute(node, module._c) is None:
+            graph.setInsertPoint(node)
+            node.output().replaceAllUsesWith(graph.insertConstant(None))
+    graph.setInsertPoint(graph.return_node())
+
+
+def _attribute(node: Any, whole: Any) -> Any:
+    """What a part of the module has by this name; all parts are inlined, so they are those of the whole."""
+    if node.kind() == "prim::Param":
+        return whole
+    return _attribute(node.input().node(), whole).getattr(node.s("name"))
+
+
+def _drop_checks(graph: Any) -> None:
+    """Drop branches that raise or do nothing: a compiled model raises nothing, as the example does not."""
+    for node in reversed(graph.findAllNodes("prim::If", recurse=True)):  # those inside others first
+        kinds = [[each.kind() for each in block.nodes()] for block in node.blocks()]
+        if not node.outputsSize() and [] in kinds and any("prim::RaiseException" in each for each in kinds):
+            node.destroy()
 
 
 def _settle_devices(graph: Any, kind: str) -> None:

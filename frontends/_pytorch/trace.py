@@ -74,7 +74,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
             if is_scripted:
                 module = inline_attributes(module)
             if has_scripts(module.graph):
-                settle(module.graph, {tensor.device.type for tensor in inputs})
+                settle(module, {tensor.device.type for tensor in inputs})
     except ImportFailure:
         raise
     except Exception as error:

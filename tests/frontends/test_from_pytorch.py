@@ -222,6 +222,27 @@ def test_a_scripted_part_of_a_module():
     assert_computes(Whole(), x, others=[(-x,)])
 
 
+def test_scripted_layers_without_bias_and_with_checks():
+    """A norm checks how many axes its data have, and a convolution without a bias has None in its place."""
+
+    class Norms(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.Sequential(
+                nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.BatchNorm2d(4, affine=False)
+            )
+            self.last = nn.Linear(4, 2, bias=False)
+
+        def forward(self, x):
+            means = self.parts(x).mean((2, 3))
+            if means.dim() != 2:
+                raise ValueError("no batch of vectors")
+            return self.last(means)
+
+    x = torch.rand(2, 3, 8, 8)
+    assert_computes(torch.jit.script(Norms().eval()), x, others=[(-x,)])
+
+
 def test_half():
     if torch.__version__.startswith("2.1."):
         pytest.skip("this torch does not convolve half numbers on the CPU")
