@@ -184,7 +184,7 @@ def _check_functions(model: onnx.ModelProto) -> None:
             key = stack[-1]
             calls = [
                 (node.domain, node.op_type)
-                for node in _nodes_of(functions[key].node)
+                for node in nodes_of(functions[key].node)
                 if (node.domain, node.op_type) in functions
             ]
             waiting = [call for call in calls if call not in sizes]
@@ -196,9 +196,9 @@ def _check_functions(model: onnx.ModelProto) -> None:
                 continue
             stack.pop()
             entered.discard(key)
-            sizes[key] = sum(1 for _ in _nodes_of(functions[key].node)) + sum(sizes[call] for call in calls)
+            sizes[key] = sum(1 for _ in nodes_of(functions[key].node)) + sum(sizes[call] for call in calls)
     called = [node for graph in graphs_of(model.graph) for node in graph.node]
-    for node in (*called, *(node for function in functions.values() for node in _nodes_of(function.node))):
+    for node in (*called, *(node for function in functions.values() for node in nodes_of(function.node))):
         function = functions.get((node.domain, node.op_type))
         if function is not None:
             _check_count(node, "input", len(node.input), 0, len(function.input))
@@ -207,7 +207,8 @@ def _check_functions(model: onnx.ModelProto) -> None:
         raise ImportFailure(f"the model's functions, inlined, have more than {MAX_NODES} nodes")
 
 
-def _nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of the graphs inside them."""
     for node in nodes:
         yield node
         for graph in _graphs_in(node):

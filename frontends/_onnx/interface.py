@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from ..errors import ImportFailure, gist
-from .check import check_size
+from .check import check_size, nodes_of
 
 ELEMENT_TYPES = {"BOOL", "DOUBLE", "FLOAT", "FLOAT16"} | {
     f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
@@ -28,9 +28,27 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         needs = "the model defines functions, for which onnx 1.15 or newer is needed"
         raise ImportFailure(f"{needs}; installed is {onnx.__version__}") from error
     try:
-        return inline_local_functions(model)
+        return inline_local_functions(_with_defaults(model))
     except Exception as error:
         raise ImportFailure(f"onnx cannot inline the model's functions: {gist(error)}") from error
+
+
+def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with all attributes of calls given: onnx's inliner forgets the defaults of a function."""
+    defaults = {
+        (function.domain, function.name, getattr(function, "overload", "")): function.attribute_proto
+        for function in model.functions
+    }
+    if not any(defaults.values()):
+        return model
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    for node in (node for holder in (copied.graph, *copied.functions) for node in nodes_of(holder.node)):
+        given = {attribute.name for attribute in node.attribute}
+        for default in defaults.get((node.domain, node.op_type, getattr(node, "overload", "")), ()):
+            if default.name not in given:
+                node.attribute.add().CopyFrom(default)
+    return copied
 
 
 def check_outputs(graph: onnx.GraphProto) -> None:

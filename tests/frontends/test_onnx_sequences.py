@@ -104,3 +104,16 @@ def test_functions_of_the_model():
     model = model_of(calls, [tensor_input("x", X.shape)], ["y"], (), 17, ["mine"])
     model.functions.extend([inner, outer])
     assert_equals_onnx_runtime(model)
+
+
+def test_a_function_has_defaults():
+    """Which onnx's own inliner forgets."""
+    elu = NODE("Elu", ["a"], ["b"])
+    elu.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="alpha")
+    given = [helper.make_attribute("alpha", 0.5)]
+    opset = helper.make_opsetid("", 17)
+    function = helper.make_function("mine", "Mine", ["a"], ["b"], [elu], [opset], attribute_protos=given)
+    calls = [NODE("Mine", ["x"], ["h"], domain="mine"), NODE("Mine", ["h"], ["y"], domain="mine", alpha=3.0)]
+    model = model_of(calls, [tensor_input("x", X.shape)], ["y"], (), 17, ["mine"])
+    model.functions.append(function)
+    assert_equals_onnx_runtime(model)
