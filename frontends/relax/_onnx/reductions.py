@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tvm import relax
 
-from .node import Convert, Node
+from .node import Convert, Node, constant
 
 op = relax.op
 
@@ -18,16 +20,16 @@ def converters() -> dict[str, Convert]:
         "ArgMin": lambda n: _place(n, op.argmin),
         "CumSum": _cumsum,
         "LogSoftmax": lambda n: _softmax(n, op.nn.log_softmax),
-        "ReduceL1": _reduction(lambda x, *axes: op.sum(op.abs(x), *axes)),
-        "ReduceL2": _reduction(lambda x, *axes: op.sqrt(op.sum(op.multiply(x, x), *axes)), True),
-        "ReduceLogSum": _reduction(lambda x, *axes: op.log(op.sum(x, *axes)), True),
-        "ReduceLogSumExp": _reduction(_log_sum_exp, True),
-        "ReduceMax": _reduction(op.max),
-        "ReduceMean": _reduction(op.mean, True),
-        "ReduceMin": _reduction(op.min),
-        "ReduceProd": _reduction(op.prod),
-        "ReduceSum": _reduction(op.sum),
-        "ReduceSumSquare": _reduction(lambda x, *axes: op.sum(op.multiply(x, x), *axes)),
+        "ReduceL1": _reduction(lambda x, *axes: op.sum(op.abs(x), *axes), 0),
+        "ReduceL2": _reduction(lambda x, *axes: op.sqrt(op.sum(op.multiply(x, x), *axes)), 0, True),
+        "ReduceLogSum": _reduction(lambda x, *axes: op.log(op.sum(x, *axes)), -np.inf, True),
+        "ReduceLogSumExp": _reduction(_log_sum_exp, -np.inf, True),
+        "ReduceMax": _reduction(op.max, -np.inf),
+        "ReduceMean": _reduction(op.mean, np.nan, True),
+        "ReduceMin": _reduction(op.min, np.inf),
+        "ReduceProd": _reduction(op.prod, 1),
+        "ReduceSum": _reduction(op.sum, 0),
+        "ReduceSumSquare": _reduction(lambda x, *axes: op.sum(op.multiply(x, x), *axes), 0),
         "Softmax": lambda n: _softmax(n, op.nn.softmax),
         "TopK": _top_k,
     }
@@ -44,7 +46,9 @@ def axes_of(n: Node) -> list[int] | None:
     return axes
 
 
-def _reduction(build: Callable[..., relax.Expr], is_of_floats: bool = False) -> Convert:
+def _reduction(build: Callable[..., relax.Expr], of_none: float, is_of_floats: bool = False) -> Convert:
+    """A converter; `of_none` is the result for no elements, of which TVM's kernels write nothing at all."""
+
     def convert(n: Node) -> relax.Expr:
         if is_of_floats or n.dtype() == "bool":
             n.only_floats()
@@ -52,9 +56,20 @@ def _reduction(build: Callable[..., relax.Expr], is_of_floats: bool = False) -> 
         keepdims = bool(n.attribute("keepdims"))
         if axes is None:
             n.refuse("noop_with_empty_axes without axes is not supported")
-        return build(n.data(0), axes, keepdims)
+        if all(n.shape(0)[axis] for axis in axes):
+            return build(n.data(0), axes, keepdims)
+        kept = [1 if axis in axes else size for axis, size in enumerate(n.shape(0))]
+        kept = kept if keepdims else [size for axis, size in enumerate(kept) if axis not in axes]
+        return constant(np.full(kept, _within(n.dtype(), of_none), n.dtype()))
 
     return convert
+
+
+def _within(dtype: str, number: float) -> float:
+    """The number, or instead of an infinite one the smallest or greatest that a type of integers has."""
+    if np.isfinite(number) or "int" not in dtype:
+        return number
+    return np.iinfo(dtype).min if number < 0 else np.iinfo(dtype).max
 
 
 def _log_sum_exp(x: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:

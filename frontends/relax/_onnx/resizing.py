@@ -94,7 +94,7 @@ def _axes(n: Node, how: How) -> dict[int, _Axis]:
         n.refuse("its region, the input 1, is not given")
     n.inputs[1]  # which only those coordinates read
     regions = n.value(1).reshape(2, -1).T.tolist() if crops else [(0.0, 1.0)] * len(axes)
-    by_sizes = n.has(3) and n.inputs[3].shape != (0,)
+    by_sizes = n.has(3) and n.shape(3) != (0,)
     before = np.array([shape[axis] for axis in axes], "float32")
     if by_sizes:
         after = np.array(n.integers(3))

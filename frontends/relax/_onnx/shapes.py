@@ -93,7 +93,7 @@ def _squeeze(n: Node) -> relax.Expr:
 
 def _unsqueeze(n: Node) -> relax.Expr:
     shape = list(n.shape(0))
-    for axis in sorted(_axes(n, 1, len(shape) + n.inputs[1].size) or []):
+    for axis in sorted(_axes(n, 1, len(shape) + n.value(1).size) or []):
         shape.insert(axis, 1)
     return op.reshape(n.data(0), shape)
 
