@@ -17,6 +17,7 @@ from tvm import relay
 
 from . import _late_shapes
 from ._canonical import canonicalize
+from ._onnx.by_others import is_defined_by_others
 from ._onnx.check import check_model, opset_of
 from ._onnx.check_result import check_result
 from ._onnx.describe import describe
@@ -94,7 +95,7 @@ def from_onnx(
         model = inline_functions(model)
         importer = load_importer()
         opset = opset_of(model)
-        _check_operators(model, importer._get_convert_map(opset))
+        importer.GraphProto.by_others = _check_operators(model, opset, importer._get_convert_map(opset))
         check_outputs(model.graph)
         given = input_shapes(model.graph, shapes or {})
         inputs = {
@@ -144,16 +145,23 @@ def _convert(
             return scope.from_onnx(graph, opset)
 
 
-def _check_operators(model: onnx.ModelProto, convert_map: Mapping[str, Callable]) -> None:
+def _check_operators(model: onnx.ModelProto, opset: int, convert_map: Mapping[str, Callable]) -> set[str]:
+    """Check that each operator is known, and give those without a converter that ONNX defines by others."""
     unknown: dict[tuple[str, str], onnx.NodeProto] = {}
+    by_others = set()
     for graph in graphs_of(model.graph):
         for node in graph.node:
             is_another = node.op_type in MICROSOFTS and node.domain != "com.microsoft"
             is_known = node.domain in DOMAINS or node.op_type in OF_DOMAINS.get(node.domain, ())
-            if not is_known or node.op_type not in convert_map or is_another:
+            if is_known and node.op_type in convert_map and not is_another:
+                continue
+            if is_defined_by_others(node, opset):
+                by_others.add(node.op_type)
+            else:
                 unknown.setdefault((node.domain, node.op_type), node)
     if unknown:
         nodes = "; ".join(describe(node) for node in unknown.values())
         raise ImportFailure(
             f"there is no converter for the operator of {nodes}: export the model with other operators"
         )
+    return by_others

@@ -19,6 +19,7 @@ from tvm.relay.frontend import common
 
 from .._types import sizes
 from ..errors import NO_REASON, ImportFailure, gist
+from .by_others import definition
 from .describe import describe
 from .schema import Attributes, Inputs, Known, may_be_a_shape, other_type, unread
 
@@ -31,26 +32,35 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
 
         type_errors: ClassVar[list[str]] = []  # what TVM says about the node that is being converted
         how_to_fix: ClassVar[str] = ""  # the sizes of the inputs that are known only at run time
+        by_others: ClassVar[set[str]] = set()  # ONNX's operators that their definitions take the place of
         on_node = staticmethod(lambda: None)  # called after each node of the outermost graph
 
         def _construct_nodes(self, graph: onnx.GraphProto) -> None:
             for node in graph.node:
-                self.place = graph, node  # for converters that need the context
-                self._check_inputs(node)
-                self.type_errors.clear()
-                try:
-                    super()._construct_nodes(SimpleNamespace(node=[node]))
-                    self._infer_types(node)
-                except ImportFailure:
-                    raise
-                except Exception as error:  # the converters raise anything, AssertionError included
-                    reason = self.type_errors[0] if self.type_errors else gist(error)
-                    reason = self._unsupported(node) if reason == NO_REASON else reason
-                    if self.how_to_fix and any(map(self._is_dynamic, node.input)):
-                        reason += f"; some of its sizes are known only at run time: {self.how_to_fix}"
-                    raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
+                self._construct_node(graph, node)
                 if self._old_manager is None:
                     self.on_node()
+
+        def _construct_node(self, graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
+            self.place = graph, node  # for converters that need the context
+            self._check_inputs(node)
+            self.type_errors.clear()
+            try:
+                if node.op_type in self.by_others and node.domain in ("", "ai.onnx"):
+                    others = definition(node, self.opset, self.known)
+                    for other in others.node:
+                        self._construct_node(others, other)
+                else:
+                    super()._construct_nodes(SimpleNamespace(node=[node]))
+                self._infer_types(node)
+            except ImportFailure:
+                raise
+            except Exception as error:  # the converters raise anything, AssertionError included
+                reason = self.type_errors[0] if self.type_errors else gist(error)
+                reason = self._unsupported(node) if reason == NO_REASON else reason
+                if self.how_to_fix and any(map(self._is_dynamic, node.input)):
+                    reason += f"; some of its sizes are known only at run time: {self.how_to_fix}"
+                raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
 
         def _convert_operator(
             self, op_name: str, inputs: Inputs, attrs: dict[str, Any], opset: int

@@ -14,7 +14,7 @@ from frontends.relax import ImportFailure
 from frontends.relax._onnx import graph, resizing
 from tests.models.super_resolution import channels_of, super_resolution_model
 from tests.relax.modules import QUICK, Of, compiled, run
-from tests.relax.onnx_cases import FAMILIES, IMAGE, case, integers, model_of, random
+from tests.relax.onnx_cases import FAMILIES, IMAGE, REDUCING, case, integers, model_of, random
 from tests.relax.onnx_models import FLOAT, INT64, exported, graph_of, in_onnxruntime, of_graph
 from tvm_passes import runtime
 from tvm_passes.relax import convolution_pipeline
@@ -227,6 +227,57 @@ def test_the_branch_that_is_taken_is_imported():
     assert_as_in_onnxruntime(if_model(), {"x": random(2, 3)})
 
 
+OF_NONE = [name for name in REDUCING if name != "ReduceMean"]  # of which onnx and ONNX Runtime disagree
+OF_INTEGERS = [name for name in OF_NONE if name != "ReduceL2"]
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        *((name, dtype) for name in OF_NONE for dtype in ("float32", "float16")),
+        *((name, "int32") for name in OF_INTEGERS),
+    ],
+)
+def test_a_reduction_of_no_elements(name, dtype, keepdims):
+    x = np.zeros((2, 0, 3), dtype)
+    model = single(name, x, [1], known=[1], keepdims=keepdims)
+    ((_, expected),) = in_onnxruntime(model, {"node.0": x}).items()
+    mod = frontends.relax.from_onnx(model, {"node.0": x.shape})
+    (found,) = run(compiled(mod, QUICK), [x])
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+BY_OTHERS = {
+    "AffineGrid": lambda: model_of(
+        {"node": case("AffineGrid", random(2, 2, 3), [2, 3, 4, 5], known=[1])}, 20
+    ),
+    "CenterCropPad": lambda: model_of(
+        {"node": case("CenterCropPad", random(2, 5, 7), [7, 4], known=[1], axes=[1, 2])}, 18
+    ),
+    "Attention": lambda: model_of(
+        {"node": case("Attention", *(random(2, 3, each, 8) for each in (4, 6, 6)), is_causal=1)}, 23
+    ),
+    "RMSNormalization": lambda: model_of({"node": case("RMSNormalization", IMAGE, random(9), known=[1])}, 23),
+    "RotaryEmbedding": lambda: model_of(
+        {
+            "node": case(
+                *("RotaryEmbedding", random(2, 3, 4, 8), random(50, 4), random(50, 4)),
+                *([[0, 1, 2, 3]] * 2,),
+                known=[1, 2, 3],
+            )
+        },
+        23,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_OTHERS)
+def test_what_onnx_defines_by_other_operators(name):
+    assert_as_in_onnxruntime(*BY_OTHERS[name]())
+
+
 # --- refusals
 
 
@@ -238,6 +289,11 @@ AT_IMPORT = "must be known at import"
 REFUSED = {
     "unknown": (lambda: single("Det", random(3, 3)), r"no converter to Relax for .*'node' \(Det\).*Relay"),
     "shape": (lambda: single("Reshape", IMAGE, np.int64([-1])), f"'node' .*input 1, 'node.1', .*{AT_IMPORT}"),
+    "sizes": (
+        lambda: single("Resize", IMAGE, None, None, np.int64([2, 4, 14, 9])),
+        f"input 3, 'node.3', .*{AT_IMPORT}",
+    ),
+    "axes": (lambda: single("Unsqueeze", IMAGE, np.int64([0])), f"input 1, 'node.1', .*{AT_IMPORT}"),
     "rows": (lambda: single("NonZero", random(3, 3)), r"'node' \(NonZero\) .*depend on data.*, to Relay"),
     "pooling": (
         lambda: single("AveragePool", IMAGE, kernel_shape=[2, 2], dilations=[2, 2], opset=19),

@@ -143,10 +143,10 @@ def _without_negative(
 
 
 def size(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own gives 0 for a scalar that is known."""
+    """TVM's own gives 0 for a scalar that is known, and fails for sizes that are not."""
     shape = [each for each in sizes_of(inputs[0]) if each is not None]
     if len(shape) < rank_of(inputs[0]):
-        return stock(importer, "Size")(inputs, attrs, params)
+        return relay.prod(relay.shape_of(inputs[0], "int64"))
     return constant(np.array(np.prod(shape), "int64"))
 
 
@@ -257,10 +257,10 @@ def tile(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def unsqueeze(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own sorts axes before it counts negative ones from the front."""
+    """TVM's own sorts axes before it counts negative ones, and takes no scalar, as in AffineGrid."""
     data, axes = inputs[0], inputs[1] if opset_of(importer) >= 13 else attrs["axes"]
     if isinstance(axes, relay.Constant):
-        axes = axes.data.numpy().tolist()
+        axes = axes.data.numpy().reshape(-1).tolist()
     if isinstance(axes, relay.Expr):
         (count,) = sizes_of(axes)
         if count is None:

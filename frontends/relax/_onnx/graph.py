@@ -22,6 +22,7 @@ import topi_ext
 
 from tvm import relax
 
+from ..._onnx.by_others import definition, is_defined_by_others
 from ..._onnx.describe import describe
 from ..._onnx.imported import Imported
 from ..._onnx.interface import ELEMENT_TYPES
@@ -116,19 +117,29 @@ class Graph:
                     f"{describe(node)} reads '{name}', which is not an input, an initializer or an "
                     "output of an earlier node: the model is not complete"
                 )
-        if node.domain not in ("", "ai.onnx") or node.op_type not in KNOWN_OPERATORS:
+        is_known = node.domain in ("", "ai.onnx") and node.op_type in KNOWN_OPERATORS
+        if not is_known and not is_defined_by_others(node, self.opset):
             raise ImportFailure(
                 f"there is no converter to Relax for the operator of {describe(node)}: export the model with "
                 f"other operators, or {TO_RELAY}"
             )
         try:
-            self._convert_by_kind(node)
+            if is_known:
+                self._convert_by_kind(node)
+            else:
+                self._convert_by_others(node)
         except ImportFailure:
             raise
         except Exception as error:
             reason = gist(error)
             reason = f"it is not supported for {self._given(node)}" if reason == NO_REASON else reason
             raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
+
+    def _convert_by_others(self, node: onnx.NodeProto) -> None:
+        """By what ONNX says that it is of other operators."""
+        for other in definition(node, self.opset, self.known).node:
+            self._convert(other)
+        self._check_types(node)
 
     def _convert_by_kind(self, node: onnx.NodeProto) -> None:
         inputs = [self.values[name] if name else None for name in node.input]
