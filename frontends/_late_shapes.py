@@ -23,9 +23,10 @@ def check(mod: tvm.IRModule) -> None:
     def visit(expr: relay.Expr) -> None:
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and not refused:
             name = expr.op.name
-            if name in SPELT_OUT or name.startswith("qnn."):
+            if name in SPELT_OUT:
                 return
-            lacks_shape = relay.ty.is_dynamic(expr.checked_type) and expr.op.get_attr("FShapeFunc") is None
+            is_dynamic = relay.ty.is_dynamic(expr.checked_type) and not name.startswith("qnn.")
+            lacks_shape = is_dynamic and expr.op.get_attr("FShapeFunc") is None
             if lacks_shape or _has_unknown_channels(expr):
                 refused.append(expr)
 
@@ -52,7 +53,7 @@ def how_to_fix(shapes: Mapping[str, Sequence[IntExpr]]) -> str:
 
 def _has_unknown_channels(call: relay.Call) -> bool:
     """Whether it is a convolution whose channels, or the shape of whose weights, are not known."""
-    if not call.op.name.startswith("nn.conv"):
+    if not call.op.name.startswith(("nn.conv", "qnn.conv")):
         return False
     data, weight = (arg.checked_type.shape for arg in call.args[:2])
     channels = data[call.attrs.data_layout.index("C")]

@@ -198,6 +198,7 @@ CHANNELS = r"'nn.conv2d' for a number of channels that is known only: .*\(1, \?,
 STATIC = r"'reverse_sequence' for static shapes only: pass shapes=\{'x': \(2, \?, 3\)\} with a number"
 BATCH = r"for static shapes only: pass shapes=\{'x': \(\?, 4, 3\)\}"
 TO_CONVERT = r"needs sizes that are known; some .*: pass shapes=\{'x': \(2, \?, 8, 1\)\} with a number"
+STEPS = "the number of its steps, which is axis 1 of its input 0, must be known; .*with a number"
 OF_TIME = {"batch_axis": 0, "time_axis": 1}
 
 
@@ -208,11 +209,22 @@ OF_TIME = {"batch_axis": 0, "time_axis": 1}
         ("ReverseSequence", (2, "t", 3), OF_TIME, None, STATIC),
         ("ReverseSequence", (2, "t", 3), OF_TIME, {"x": (None, 4, 3)}, BATCH),
         ("DFT", (2, "n", 8, 1), {"axis": 2}, None, TO_CONVERT),
+        ("RoiAlign", (1, "c", 8, 8), {}, None, "the number of channels must be known"),
+        ("Scan", (2, "t"), {"num_scan_inputs": 1, "scan_input_axes": [1]}, None, STEPS),
     ],
 )
 def test_a_size_that_must_be_known_is_named(operator, shape, attributes, given, reason):
-    constants = {"Conv": {"w": np.ones((2, 4, 1, 1), "float32")}, "ReverseSequence": {"n": [1, 2]}}
+    constants = {
+        "Conv": {"w": np.ones((2, 4, 1, 1), "float32")},
+        "ReverseSequence": {"n": [1, 2]},
+        "RoiAlign": {"rois": np.ones((1, 4), "float32"), "of": [0]},
+    }
     constants = constants.get(operator, {})
+    if operator == "Scan":
+        column = helper.make_tensor_value_info("column", 1, [2])
+        body = [helper.make_node("Neg", ["column"], ["negative"])]
+        results = [helper.make_tensor_value_info("negative", 1, [2])]
+        attributes = {**attributes, "body": helper.make_graph(body, "body", [column], results)}
     nodes = [
         helper.make_node("Relu", ["x"], ["z"]),  # behind which no channels are found by the weights
         helper.make_node(operator, ["z", *constants], ["y"], **attributes),

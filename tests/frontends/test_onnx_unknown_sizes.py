@@ -53,6 +53,15 @@ CASES = {  # operator, opset, inputs of unknown sizes, constants, attributes
     "MatMul of a matrix by weights": ("MatMul", 13, [numbers(5, 3)], {"w": numbers(3, 4)}, {}),
     "MatMul of matrices": ("MatMul", 13, [numbers(5, 3), numbers(3, 2)], {}, {}),
     "MatMul of a matrix and a vector": ("MatMul", 13, [numbers(5, 3), numbers(3)], {}, {}),
+    "Gemm": ("Gemm", 13, [numbers(3, 5), numbers(5, 4), numbers(4)], {}, {"alpha": 0.5, "beta": 2.0}),
+    "Gemm of turned matrices": ("Gemm", 13, [numbers(5, 3), numbers(4, 5)], {}, {"transA": 1, "transB": 1}),
+    "Size": ("Size", 13, [ROWS], {}, {}),
+    "Scatter": ("Scatter", 9, [ROWS, np.array([[[0], [2]]]), numbers(1, 2, 1)], {}, {"axis": 1}),
+    "GatherElements of fewer": ("GatherElements", 13, [ROWS, np.array([[[0, -1]]])], {}, {"axis": 2}),
+    "GatherElements of fewer that are known": (
+        *("GatherElements", 13, [ROWS], {"indices": np.array([[[0, -1]]])}, {"axis": 1}),
+    ),
+    "Range of vectors": ("Range", 11, [np.array([3]), np.array([-4]), np.array([-2])], {}, {}),
     "BitwiseNot": ("BitwiseNot", 18, [np.arange(5, dtype="uint8")], {}, {}),
 }
 EQUATIONS = {

@@ -116,6 +116,11 @@ def _space_to_depth(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te
     return shape.as_tensors()
 
 
+def _gather(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te.Tensor]:
+    of_indices = inputs[1]
+    return [te.compute(of_indices.shape, lambda axis: of_indices[axis], name="shape")]
+
+
 def _dynamic_slice(attrs: Any, inputs: list[te.Tensor], ndims: Any) -> list[te.Tensor]:
     (lengths,) = strided_slice_shape_func(attrs, inputs, ndims)
     zero = tvm.tir.const(0, "int64")
@@ -136,4 +141,5 @@ for rank in 1, 2, 3:
         OF_IMAGES[f"nn.adaptive_{kind}_pool{rank}d"] = _adaptive_pooling
 for name, shape_function in OF_IMAGES.items():
     register_shape_func(name, False, shape_function, ABOVE_STOCK)
+register_shape_func("gather", False, _gather, ABOVE_STOCK)  # TVM's own refuses to take less along other axes
 register_shape_func("dyn.strided_slice", [False, True, True, True], _dynamic_slice, ABOVE_STOCK)

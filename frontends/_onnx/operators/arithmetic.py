@@ -163,9 +163,16 @@ def _letters(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str
 
 
 def gemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own does not know `broadcast`, of opsets up to 6: what it adds broadcasts in any."""
-    attrs.get("broadcast")
-    return stock(importer, "Gemm")(inputs, attrs, params)
+    """TVM's own does not know `broadcast`, of opsets up to 6, and needs weights of a known shape."""
+    attrs.get("broadcast")  # what it adds broadcasts in any
+    if None not in sizes_of(inputs[1]):
+        return stock(importer, "Gemm")(inputs, attrs, params)
+    factors = [
+        relay.transpose(inputs[place]) if attrs.get(name, 0) else inputs[place]
+        for place, name in enumerate(("transA", "transB"))
+    ]
+    result = matmul(importer, factors, attrs, params) * like(attrs.get("alpha", 1.0), inputs[0])
+    return result if inputs[2] is None else result + inputs[2] * like(attrs.get("beta", 1.0), inputs[0])
 
 
 def sign(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

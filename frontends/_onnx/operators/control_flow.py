@@ -27,9 +27,11 @@ from ._common import (
     Converter,
     Inputs,
     Params,
+    opset_of,
     rank_of,
     several,
     sizes_of,
+    stock,
 )
 
 
@@ -148,8 +150,21 @@ def _recursive(importer: ModuleType, inputs: Inputs, attrs: Attrs) -> relay.Expr
     return several(*results) if len(results) > 1 else results[0]
 
 
+def scan(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own fails without a reason where it does not know how many steps there are."""
+    of_batch = opset_of(importer) < 9  # then the first input is the lengths
+    count, of_state = attrs["num_scan_inputs"], len(attrs["body"].input) - attrs["num_scan_inputs"]
+    axes = attrs.get("scan_input_axes") or [0] * count
+    for place, axis in enumerate(axes):
+        shape = sizes_of(inputs[of_batch + of_state + place])
+        if shape[axis] is None or (of_batch and None in shape[:2]):
+            steps = f"the number of its steps, which is axis {axis} of its input {of_state + place},"
+            raise NotImplementedError(f"{steps} must be known")
+    return stock(importer, "Scan")(inputs, attrs, params)
+
+
 def _is_positive(expr: relay.Expr) -> bool:
     return isinstance(expr, relay.Constant) and bool(expr.data.numpy() > 0)
 
 
-CONVERTERS: dict[str, Converter] = {"If": if_, "Loop": loop}
+CONVERTERS: dict[str, Converter] = {"If": if_, "Loop": loop, "Scan": scan}

@@ -11,7 +11,18 @@ from tvm import relay
 from .. import nms as _onnx_nms
 from .. import plugin_nms
 from .. import roi_align as _onnx_roi_align
-from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, opset_of, several, stock
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    all_sizes_of,
+    dtype_of,
+    opset_of,
+    several,
+    sizes_of,
+    stock,
+)
 
 
 def non_max_suppression(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -25,6 +36,8 @@ def non_max_suppression(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
 
 def roi_align(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own ignores the coordinate mode, which is `half_pixel` by default."""
+    if sizes_of(inputs[0])[1] is None:
+        raise NotImplementedError("the number of channels must be known")
     default = b"half_pixel" if opset_of(importer) >= 16 else b"output_half_pixel"
     half_pixel = attrs.get("coordinate_transformation_mode", default) == b"half_pixel"
     mode = attrs.get("mode", b"avg").decode().lower()

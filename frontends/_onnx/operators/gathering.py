@@ -52,10 +52,16 @@ def gather_elements(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: 
     data, indices = inputs
     rank, wanted = rank_of(data), sizes_of(indices)
     axis = axis_of(attrs.get("axis", 0), rank)
-    if wanted != sizes_of(data) and None not in wanted:
-        last = np.iinfo("int64").max
-        ends = [last if place == axis else size for place, size in enumerate(wanted)]
-        data = relay.strided_slice(data, [0] * rank, ends)
+    if None not in wanted:  # where the data's size is unknown, nothing is compared
+        places = [
+            place
+            for place, size in enumerate(sizes_of(data))
+            if place != axis and size not in (None, wanted[place])
+        ]
+        if places:
+            ends = [wanted[place] for place in places]
+            zeros, ones = [0] * len(places), [1] * len(places)
+            data = relay.strided_slice(data, zeros, ends, ones, axes=places)
     return stock(importer, "GatherElements")([data, indices], {"axis": axis}, params)
 
 
@@ -115,6 +121,12 @@ def cum_sum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) 
         )
         result = relay.where(is_this, along(place), result)
     return result
+
+
+def scatter(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own fails if sizes of the indices are not known; `ScatterElements` replaces it in opset 11."""
+    data, indices, updates = inputs
+    return relay.scatter_elements(data, indices, updates, axis_of(attrs.get("axis", 0), rank_of(data)))
 
 
 def scatter_elements(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -200,6 +212,7 @@ CONVERTERS: dict[str, Converter] = {
     "GridSample": grid_sample,
     "NonZero": non_zero,
     "OneHot": one_hot,
+    "Scatter": scatter,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
     "TopK": top_k,
