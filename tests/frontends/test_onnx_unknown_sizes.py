@@ -55,6 +55,9 @@ CASES = {  # operator, opset, inputs of unknown sizes, constants, attributes
     "MatMul of a matrix and a vector": ("MatMul", 13, [numbers(5, 3), numbers(3)], {}, {}),
     "Gemm": ("Gemm", 13, [numbers(3, 5), numbers(5, 4), numbers(4)], {}, {"alpha": 0.5, "beta": 2.0}),
     "Gemm of turned matrices": ("Gemm", 13, [numbers(5, 3), numbers(4, 5)], {}, {"transA": 1, "transB": 1}),
+    "Gemm by weights that tell the length": (
+        *("Gemm", 13, [numbers(3, 5)], {"w": numbers(5, 4), "b": numbers(4)}, {"alpha": 0.5}),
+    ),
     "Size": ("Size", 13, [ROWS], {}, {}),
     "Scatter": ("Scatter", 9, [ROWS, np.array([[[0], [2]]]), numbers(1, 2, 1)], {}, {"axis": 1}),
     "GatherElements of fewer": ("GatherElements", 13, [ROWS, np.array([[[0, -1]]])], {}, {"axis": 2}),

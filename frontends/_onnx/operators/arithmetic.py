@@ -163,9 +163,10 @@ def _letters(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str
 
 
 def gemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own does not know `broadcast`, of opsets up to 6, and needs weights of a known shape."""
+    """TVM's own does not know `broadcast`, of opsets up to 6, and needs to know the lengths of rows."""
     attrs.get("broadcast")  # what it adds broadcasts in any
-    if None not in sizes_of(inputs[1]):
+    summed = sizes_of(inputs[0])[0 if attrs.get("transA", 0) else -1]
+    if None not in (summed, *sizes_of(inputs[1])):
         return stock(importer, "Gemm")(inputs, attrs, params)
     factors = [
         relay.transpose(inputs[place]) if attrs.get(name, 0) else inputs[place]
