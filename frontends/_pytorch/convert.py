@@ -250,15 +250,18 @@ def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take_constant(name: str, node: torch.Node, outputs: Any) -> bool:
-    """Take a constant list of numbers, since TVM's converter takes lists only where they are constructed, or
-    a constant tensor, of which it loses numbers that int32 and float32 do not have."""
-    if node.kind() != "prim::Constant" or node.output().type().kind() not in ("ListType", "TensorType"):
+    """Take a constant list of numbers, which TVM takes only where it is constructed, or a constant tensor,
+    of which TVM keeps no int64 and float64."""
+    if node.kind() != "prim::Constant":
         return False
     value = node.output().toIValue()
-    is_number = isinstance(value, torch.Tensor) and not value.dim()  # which TVM takes for one of Python's
-    if not is_number:
-        outputs[name] = constant(value) if isinstance(value, torch.Tensor) else value
-    return not is_number
+    if isinstance(value, torch.Tensor) and value.dim():
+        outputs[name] = constant(value)
+    elif node.output().type().kind() == "ListType":
+        outputs[name] = value
+    else:
+        return False
+    return True
 
 
 def _without_unused_types(mod: tvm.IRModule) -> tvm.IRModule:

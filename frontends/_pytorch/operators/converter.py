@@ -48,13 +48,9 @@ def bind(convert: Callable[..., Any], *arguments: Any) -> Convert:
 
 
 def constant(tensor: torch.Tensor) -> relay.Constant:
-    """A tensor in its own type; in int32 for int64 where that has its numbers, since TVM counts in int32.
-
-    Without a type, `relay.const` makes int32 of all int64, and float32 of float64.
-    """
+    """A tensor in its own type: without one, `relay.const` makes int32 of int64, and float32 of float64."""
     array = tensor.detach().cpu().numpy()
-    is_narrow = array.dtype == np.int64 and np.array_equal(array, array.astype("int32"))
-    return relay.const(array, "int32" if is_narrow else str(array.dtype))
+    return relay.const(array, str(array.dtype))
 
 
 class Converter(stock.PyTorchOpConverter):

@@ -43,7 +43,8 @@ def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
         dtype = SCALAR_TYPES.index(_dtype_filled_with(converter, value))
     known = [as_number(extent) for extent in shape] if isinstance(shape, list) else []
     if None not in known or isinstance(value, relay.Expr):
-        return converter.stock["aten::full"]([shape, value, dtype, *rest], input_types)
+        extents = _numbers(shape) if isinstance(shape, list) else shape
+        return converter.stock["aten::full"]([extents, value, dtype, *rest], input_types)
     name = dtype_name(dtype)
     filled = relay.full(relay.const(value, name), relay.stack(list(map(as_length, shape)), 0), name)
     return keep_known(filled, [0 if extent is None else extent for extent in known])
@@ -136,12 +137,15 @@ def as_length(value: Any) -> relay.Expr:
 
 
 def reshape(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own asks the runtime for the whole shape if one extent is unknown, which -1 can infer."""
+    """TVM's own asks the runtime for the whole shape if one extent is unknown, which -1 can infer.
+
+    It compiles each extent that is computed, to know it.
+    """
     data, extents, *_ = inputs
     known = [as_number(extent) for extent in extents]
     if known.count(None) == 1 and all(extent is None or extent > 0 for extent in known):
         return relay.reshape(data, [-1 if extent is None else extent for extent in known])
-    return converter.stock["aten::reshape"](inputs, input_types)
+    return converter.stock["aten::reshape"]([data, _numbers(extents)], input_types)
 
 
 def view(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -298,10 +302,19 @@ def meshgrid(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 
 def repeat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no 0-d tensors."""
-    if not converter.infer_shape_with_prelude(inputs[0]) and len(inputs[1]):
-        inputs = [relay.reshape(inputs[0], [1]), inputs[1]]
-    return converter.stock["aten::repeat"](inputs, input_types) if inputs[1] else inputs[0]
+    """TVM's own takes no 0-d tensors, and compiles what is computed of the repeats, to know it."""
+    data, repeats = inputs
+    if not repeats:
+        return data
+    if not converter.infer_shape_with_prelude(data):
+        data = relay.reshape(data, [1])
+    return converter.stock["aten::repeat"]([data, _numbers(repeats)], input_types)
+
+
+def arange(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own compiles each bound that is not a number yet, to know it."""
+    bounds, options = inputs[:-4], inputs[-4:]
+    return converter.stock["aten::arange"](_numbers(bounds) + options, input_types)
 
 
 def repeat_interleave(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
@@ -349,6 +362,12 @@ def as_number(extent: Any) -> int | None:
     """The extent as a number, or None if it is known only at run time."""
     number = known_number(extent)
     return int(number) if isinstance(number, (int, float)) else None
+
+
+def _numbers(values: list[Any]) -> list[Any]:
+    """The values, as numbers where they are known."""
+    known = map(known_number, values)
+    return [value if number is None else number for value, number in zip(values, known)]
 
 
 def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
@@ -401,6 +420,7 @@ def clone(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rela
 
 
 CONVERTERS = {
+    "aten::arange": arange,
     "aten::clone": clone,
     "aten::fill": fill,
     "aten::fill_": fill,
