@@ -18,16 +18,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tvm_passes.analysis.evaluate import NotFolded, evaluate
 from tvm_passes.analysis.operators import known_of
-from tvm_passes.analysis.shape_values import Values, values_of
+from tvm_passes.analysis.shape_values import Values, length, values_of
 from tvm_passes.engine.expressions import shape_of_type, type_of
 
 import tvm
 from tvm import relay
+
+from ._types import sizes
 
 MAX_RESULT = 1 << 24  # elements that a result may have if its operands have far fewer
 SHAPE_ARGUMENT = {"dyn.full": 1, "dyn.ones": 0, "dyn.zeros": 0, "dyn.broadcast_to": 1, "dyn.reshape": 1}
@@ -90,19 +93,49 @@ class ConstantFolder:
         name = call.op.name
         if any(map(_is_constant, call.args[name not in ("dyn.zeros", "dyn.ones") :])):
             call = _make_static(call)
-        if call.op.name not in SHAPE_ARGUMENT:
+        name, data = call.op.name, call.args[0]
+        if name not in SHAPE_ARGUMENT and name != "dyn.tile":
             return call
-        shape = values_of(call.args[SHAPE_ARGUMENT[name]], self._known)
-        if shape is None:
+        values = values_of(call.args[SHAPE_ARGUMENT.get(name, 1)], self._known)
+        if values is None:
             return call
+        shape = _tiled(data, values) if name == "dyn.tile" else list(values)
+        if name == "dyn.reshape" and shape.count(-1) == 1:
+            shape[shape.index(-1)] = _inferred(data, shape)
         known = [size if isinstance(size, int) else None for size in shape]
         if (
             name == "dyn.reshape"
             and known.count(None) == 1
             and all(size != 0 and size != -1 for size in known)
         ):
-            return relay.reshape(call.args[0], [-1 if size is None else size for size in known])
+            return relay.reshape(data, [-1 if size is None else size for size in known])
         return keep_known(call, known)
+
+
+def _tiled(data: relay.Expr, repeats: np.ndarray) -> list[int | None]:
+    """What is known of the sizes of data that is repeated along its axes."""
+    have = sizes(type_of(data))
+    if len(have) != len(repeats):
+        return []
+    pairs = zip(have, repeats)
+    return [size * times if size and isinstance(times, int) else None for size, times in pairs]
+
+
+def _inferred(data: relay.Expr, shape: list[Any]) -> int | None:
+    """The size that -1 stands for, where the sizes that are not known are those of the data themselves."""
+    others = [size for size in shape if size != -1]
+    have = []
+    for axis in range(len(type_of(data).shape)):
+        size = length(data, axis)
+        if isinstance(size, int):
+            have.append(size)
+        elif size in others:
+            others.remove(size)
+        else:
+            return None
+    if not all(isinstance(size, int) and size > 0 for size in others):
+        return None
+    return math.prod(have) // math.prod(others)
 
 
 def keep_known(expr: relay.Expr, known: Sequence[int | None]) -> relay.Expr:

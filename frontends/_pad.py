@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tvm_passes.analysis.shape_values import values_of
 from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
@@ -17,6 +18,7 @@ from ._types import sizes
 
 def pad_late(data: relay.Expr, pads: relay.Expr, rank: int, value: relay.Expr, mode: str) -> relay.Expr:
     """Pad by `pads`, an int64 of shape (2, rank): before each axis, and behind; a negative one cuts off."""
+    after = _sizes_after(data, pads)
     zero = relay.const(0, "int64")
     cut = relay.maximum(zero - pads, zero)
     first, last = (relay.take(cut, relay.const(side), 0) for side in (0, 1))
@@ -26,8 +28,18 @@ def pad_late(data: relay.Expr, pads: relay.Expr, rank: int, value: relay.Expr, m
         for axis in range(rank):
             before, behind = (relay.take(pads, relay.const(side * rank + axis)) for side in (0, 1))
             data = pad_from_inside(data, relay.maximum(before, zero), relay.maximum(behind, zero), axis, mode)
-        return data
-    return relay.nn.pad(data, relay.transpose(relay.maximum(pads, zero)), value, mode)
+    else:
+        data = relay.nn.pad(data, relay.transpose(relay.maximum(pads, zero)), value, mode)
+    return keep_known(data, after)
+
+
+def _sizes_after(data: relay.Expr, pads: relay.Expr) -> list[int | None]:
+    """What is known of the sizes: who pads rows and columns at run time leaves the channels as they are."""
+    known = values_of(pads, {})
+    if known is None:
+        return []
+    columns = [[size, *widths] for size, widths in zip(sizes(type_of(data)), known.T.tolist())]
+    return [sum(column) if all(isinstance(each, int) for each in column) else None for column in columns]
 
 
 def pad_from_inside(

@@ -269,3 +269,35 @@ def test_channels_that_are_symbolic_are_those_of_the_weights(is_quantized):
         *(None, 4, None, None)
     ]
     assert_matches_reference(mod, model, image, atol=1e-4)
+
+
+class Restoring(nn.Module):
+    """As in SwinIR and FFDNet: pads to whole windows, and tells all pixels how noisy they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(4, 3, 3, padding=1)
+
+    def forward(self, image, noise):
+        rows, columns = image.shape[2:]
+        x = nn.functional.pad(image, (0, -columns % 4, 0, -rows % 4), "reflect")
+        x = self.first(torch.cat([x, noise.repeat(1, 1, x.shape[2], x.shape[3])], 1))
+        x = x.view(1, 2, -1, x.shape[2], x.shape[3]).sum(1)
+        return self.last(x)[:, :, :rows, :columns]
+
+
+def test_channels_stay_known_where_rows_and_columns_are_padded_repeated_and_reshaped():
+    """TVM's own forgets them, and compiles no convolution of what comes of that."""
+    torch.manual_seed(0)
+    network, file = Restoring().eval(), io.BytesIO()
+    example = torch.rand(1, 3, 9, 11), torch.rand(1, 1, 1, 1)
+    torch.onnx.export(
+        network, example, file, input_names=["image", "noise"], dynamic_axes={"image": {2: "h", 3: "w"}}
+    )
+    compute = compiled(frontends.from_onnx(onnx.load_from_string(file.getvalue()))[0])
+    for size in ((9, 11), (8, 5)):
+        image = torch.rand(1, 3, *size)
+        with torch.no_grad():
+            expected = network(image, example[1]).numpy()
+        (found,) = compute(image.numpy(), example[1].numpy())
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
