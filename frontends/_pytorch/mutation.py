@@ -8,6 +8,7 @@ What this does not cover is refused, rather than computed wrongly.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -157,16 +158,22 @@ def _written(
         raise ImportFailure(f"it changes a tensor through {kind}; assign the result instead")
     base, settings = outputs[below.debugName()], [outputs[each.debugName()] for each in view.inputs()][1:]
     shape = list(converter.infer_shape_with_prelude(base))
-    if not all(isinstance(size, int) for size in shape):
-        raise ImportFailure("it changes part of a tensor whose shape is known only at run time")
-    if kind in RESHAPES:
-        return relay.reshape(result, shape)
+    unsized = [axis for axis, size in enumerate(shape) if not isinstance(size, int)]
     if kind in TRANSPOSES:
         return relay.transpose(result, _inverse(kind, settings, len(shape)))
-    if kind not in ("aten::select", "aten::slice"):
+    if kind in RESHAPES and len(unsized) <= 1 and (not unsized or 0 not in shape):
+        return relay.reshape(result, [-1 if axis in unsized else size for axis, size in enumerate(shape)])
+    is_along_axis = kind in ("aten::select", "aten::slice")
+    if unsized and not is_along_axis:
+        raise ImportFailure("it changes part of a tensor whose shape is known only at run time")
+    if not is_along_axis:
         return _replaced_anywhere(base, result, _places(part, shape, settings), shape)
     axis, numbers = settings[0] % len(shape), [as_number(each) for each in settings[1:]]
     unknown = [number is None and given is not None for number, given in zip(numbers, settings[1:])]
+    if kind == "aten::slice" and not any(unknown) and _takes_all(*numbers):
+        return result
+    if axis in unsized:
+        raise ImportFailure("it changes part of an axis whose length is known only at run time")
     if unknown == [True]:
         return _replaced_at(base, result, axis, settings[1], shape)
     if unknown == [False, True, False] and numbers[2] in (None, 1):
@@ -186,6 +193,11 @@ def _written(
     if (begin, end, step) == (0, shape[axis], 1):
         return result
     return _replaced(base, result, axis, range(begin, end, step), shape)
+
+
+def _takes_all(begin: int | None, end: int | None, step: int | None) -> bool:
+    """Whether a slice takes an axis of any length."""
+    return begin in (None, 0) and end in (None, sys.maxsize) and step in (None, 1)
 
 
 def _places(part: torch.Value, shape: list[int], settings: list[Any]) -> np.ndarray:

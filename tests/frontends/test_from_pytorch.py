@@ -531,7 +531,7 @@ def an_unknown_part(x):
 @pytest.mark.parametrize(
     "function, reason",
     [
-        (an_unknown_part, "shape is known only at run time"),
+        (an_unknown_part, "length is known only at run time"),
     ],
 )
 def test_mutation_that_is_not_followed_is_refused(function, reason):

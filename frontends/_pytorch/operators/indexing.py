@@ -48,16 +48,14 @@ def index_put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
     if any(_is_mask(converter, each) for _, each in given):
         raise NotConverted("it assigns to elements that a mask and other indices select together")
     shape = converter.infer_shape_with_prelude(data)
-    if not are_integers(*shape):
-        raise NotConverted("it assigns to a tensor whose shape is known only at run time")
     places = [axis for axis, each in enumerate(indices) if each is not None]
     others = [axis for axis in range(len(shape)) if axis not in places]
     integers = [relay.cast(each, "int64") for each in _integers(converter, data, indices) if each is not None]
     integers, of_indices = _broadcast(converter, integers)
-    rest = [shape[axis] for axis in others]
+    rest = [_length(data, shape, axis) for axis in others]
     begin = places[0] if places == list(range(places[0], places[-1] + 1)) else 0
     taken = [*rest[:begin], *of_indices, *rest[begin:]]
-    values = _broadcast_to(values, taken, integers[0])
+    values = _broadcast_to(values, taken)
     if begin and of_indices:
         count = len(of_indices)
         order = [*range(begin, begin + count), *range(begin), *range(begin + count, len(taken))]
@@ -75,24 +73,27 @@ def index_put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
     )
 
 
-def _broadcast(converter: Converter, integers: list[relay.Expr]) -> tuple[list[relay.Expr], tuple[Any, ...]]:
-    """The indices in one shape, and that shape."""
+def _broadcast(
+    converter: Converter, integers: list[relay.Expr]
+) -> tuple[list[relay.Expr], Sequence[int | relay.Expr]]:
+    """The indices in one shape, and its lengths."""
     shapes = [converter.infer_shape_with_prelude(each) for each in integers]
     if all(are_integers(*shape) for shape in shapes):
         of_indices = np.broadcast_shapes(*shapes)
         return [relay.broadcast_to(each, of_indices) for each in integers], of_indices
-    if any(len(shape) != 1 or are_integers(*shape) for shape in shapes):
+    counted = [each for each, shape in zip(integers, shapes) if not are_integers(*shape)]
+    if any((len(shape) != 1 and shape) or shape == (1,) for shape in shapes):
         raise NotConverted("its indices broadcast to a shape that is known only at run time")
-    return integers, shapes[0]
+    zeros = relay.zeros_like(counted[0])
+    integers = [each if shape else relay.add(each, zeros) for each, shape in zip(integers, shapes)]
+    return integers, [_extent(counted[0], [None], 0, "int64")]
 
 
-def _broadcast_to(values: relay.Expr, shape: list[Any], like: relay.Expr) -> relay.Expr:
-    """Broadcast; an extent that is known only at run time is that of `like`, which has one axis."""
-    if are_integers(*shape):
-        return relay.broadcast_to(values, shape)
-    count = relay.shape_of(like, "int64")
-    extents = [relay.const([each], "int64") if isinstance(each, int) else count for each in shape]
-    return relay.broadcast_to(values, relay.concatenate(extents, 0))
+def _broadcast_to(values: relay.Expr, lengths: Sequence[int | relay.Expr]) -> relay.Expr:
+    if are_integers(*lengths):
+        return relay.broadcast_to(values, lengths)
+    extents = [relay.const(each, "int64") if isinstance(each, int) else each for each in lengths]
+    return relay.broadcast_to(values, relay.stack(extents, 0))
 
 
 def _put_where(
@@ -163,6 +164,11 @@ def _extent(data: relay.Expr, shape: Sequence[Any], axis: int, dtype: str) -> re
     if isinstance(shape[axis], int):
         return relay.const(shape[axis], dtype)
     return relay.take(relay.shape_of(data, dtype), relay.const(axis))
+
+
+def _length(data: relay.Expr, shape: Sequence[Any], axis: int) -> int | relay.Expr:
+    """The length of an axis as a number, where it is known."""
+    return shape[axis] if isinstance(shape[axis], int) else _extent(data, shape, axis, "int64")
 
 
 def _wrapped(index: relay.Expr, extent: relay.Expr, dtype: str) -> relay.Expr:

@@ -60,7 +60,10 @@ OF_OPERATORS = {
     **dict.fromkeys(("topi_ext.paste_masks", "topi_ext.encode_masks"), row_by_row.of_masks_and_boxes),
     "topi_ext.heatmaps_to_keypoints": row_by_row.heatmaps_to_keypoints,
     "gather": row_by_row.gather,
-    **dict.fromkeys(("repeat", "tile", "broadcast_to"), row_by_row.elementwise),  # along axes without rows
+    # along axes without rows
+    **dict.fromkeys(("repeat", "tile", "broadcast_to", "broadcast_to_like"), row_by_row.elementwise),
+    "annotation.stop_fusion": row_by_row.elementwise,
+    "scatter_nd": row_by_row.scatter_nd,
     "transpose": moved_rows.transpose,
     "expand_dims": moved_rows.expand_dims,
     "squeeze": moved_rows.squeeze,

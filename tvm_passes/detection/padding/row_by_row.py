@@ -87,6 +87,18 @@ def gather(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return walk.padded(call, args, data.rows, data.axis)
 
 
+def scatter_nd(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """The same elements of each row are replaced, by indices along other axes."""
+    data, indices, updates = args
+    of_indices = walk.shape(walk.expr(indices))
+    if not isinstance(data, Padded) or isinstance(indices, Padded) or data.axis < of_indices[0]:
+        raise NotStatic("rows are replaced by index")
+    axis = data.axis - of_indices[0] + len(of_indices) - 1
+    if not isinstance(updates, Padded) or (updates.rows, updates.axis) != (data.rows, axis):
+        raise NotStatic("the operands have different valid rows")
+    return walk.padded(call, args, data.rows, data.axis)
+
+
 def reduce(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     (data,) = args
     axes = reduced_axes(call)
