@@ -460,6 +460,21 @@ def test_a_filter_of_all_pairs_of_box_and_class(outputs):
             assert outputs == "cut" or not each[number:].any()
 
 
+@pytest.mark.parametrize("passing", [0, 1, 3 * N])
+def test_pairs_of_box_and_class_are_gathered_by_their_indices(passing):
+    """As ONNX's GatherND takes the scores of what a NonMaxSuppression selects."""
+    scores, boxes = relay.var("scores", shape=(N, 3)), relay.var("boxes", shape=(N, 4))
+    pairs = relay.transpose(relay.argwhere(scores > relay.const(0.5)), [1, 0])
+    of_boxes = relay.strided_slice(pairs, [0], [1], axes=[0])
+    taken = relay.gather_nd(scores, pairs, index_rank=2), relay.gather_nd(boxes, of_boxes, index_rank=1)
+    mod = module(scores, boxes, relay.Tuple(taken))
+    arrays = np.zeros((N, 3), "float32"), np.arange(4 * N, dtype="float32").reshape(N, 4)
+    arrays[0].flat[np.random.default_rng(0).permutation(3 * N)[:passing]] = 0.75
+    for wanted, each in zip(runner(mod)(*arrays), runner(static(mod, "padded"))(*arrays)):
+        np.testing.assert_array_equal(each[:passing], wanted)
+        assert not each[passing:].any()
+
+
 @pytest.mark.parametrize("passing", [0, 3, 5, N])
 def test_the_best_of_what_a_filter_leaves_are_counted_when_taken(passing):
     """So that nothing but the scores that the top-k sees is computed from all of them."""

@@ -78,6 +78,7 @@ OF_OPERATORS = {
     "dyn.strided_slice": some_rows.strided_slice,
     "take": some_rows.take,
     "adv_index": some_rows.adv_index,
+    "gather_nd": some_rows.gather_nd,
     "argwhere": some_rows.argwhere,
     "argsort": some_rows.sort,
     "sort": some_rows.sort,

@@ -149,6 +149,21 @@ def adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return Padded(walk.typed(taken), padded[0].rows)
 
 
+def gather_nd(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """A gather of an element or item for each row, whose indices lie along the first axis."""
+    data, indices = args
+    if isinstance(data, Padded) or not isinstance(indices, Padded):
+        raise NotStatic("rows are taken by several indices, or along two axes")
+    if int(call.attrs.batch_dims) != 0 or indices.axis == 0:
+        raise NotStatic("padded rows are not those of the indices")
+    depth = indices.shape[0]
+    _check_some(*walk.shape(data)[:depth])
+    valid = along_axis(indices.rows.valid, indices.axis, indices.rank)
+    inside = relay.where(valid, indices.expr, relay.const(0, walk.dtype(indices.expr)))
+    taken = relay.Call(call.op, [data, inside], call.attrs)
+    return Padded(walk.typed(taken), indices.rows, indices.axis - 1)
+
+
 def _inside_of(walk: Walk, length: int, index: Became) -> relay.Expr:
     """The index, kept in bounds: in an invalid row it may be anything."""
     if not isinstance(index, Padded):
