@@ -6,6 +6,7 @@ of a `Loop` gets an instance of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -22,6 +23,8 @@ from ..errors import NO_REASON, ImportFailure, gist
 from .by_others import definition
 from .describe import describe
 from .schema import Attributes, Inputs, Known, may_be_a_shape, other_type, unread
+
+LISTS = onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS, onnx.AttributeProto.STRINGS
 
 
 def scope_class(graph_proto: type[Any]) -> type[Any]:
@@ -61,6 +64,14 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                 if self.how_to_fix and any(map(self._is_dynamic, node.input)):
                     reason += f"; some of its sizes are known only at run time: {self.how_to_fix}"
                 raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
+
+        def _parse_attr(self, attributes: Sequence[onnx.AttributeProto]) -> dict[str, Any]:
+            """TVM's own takes no empty list, as PyTorch exports the axes of `amax()`."""
+            empty = [
+                each for each in attributes if each.type in LISTS and not helper.get_attribute_value(each)
+            ]
+            others = [each for each in attributes if each not in empty]
+            return {**super()._parse_attr(others), **{each.name: () for each in empty}}
 
         def _convert_operator(
             self, op_name: str, inputs: Inputs, attrs: dict[str, Any], opset: int

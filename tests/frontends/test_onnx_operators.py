@@ -190,6 +190,15 @@ def test_a_reduction_of_integers_is_that_of_floats_truncated(operator, function,
     np.testing.assert_array_equal(found, function(x.astype("float64")).astype(dtype), strict=True)
 
 
+def test_an_empty_list_of_axes_is_all_of_them():
+    """As PyTorch exports `x.amax()`."""
+    x = np.random.default_rng(0).random((3, 4), "float32")
+    model = model_and_arrays("ReduceMax", [x], {}, {"keepdims": 0}, opset=17)
+    model.graph.node[0].attribute.add(name="axes", type=onnx.AttributeProto.INTS)
+    (found,) = run(from_onnx(model)[0], x)
+    assert found == x.max()
+
+
 @pytest.mark.parametrize(("operator", "of_none"), [("ReduceSum", 0), ("ReduceMin", np.inf)])
 def test_reduction_of_an_axis_that_is_empty_at_run_time(operator, of_none):
     inputs = [tensor_input("x", (2, "n", 4)), tensor_input("axes", (1,), "int64")]

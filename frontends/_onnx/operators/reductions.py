@@ -45,7 +45,7 @@ def _reduction(
         data = before(data) if before else data
         if isinstance(axes, relay.Constant):
             axes = axes.data.numpy().tolist()
-        if axes is None or axes == [] or (isinstance(axes, relay.Expr) and sizes_of(axes) == (0,)):
+        if axes is None or axes in ([], ()) or (isinstance(axes, relay.Expr) and sizes_of(axes) == (0,)):
             axes = [] if does_nothing else list(range(rank))
         if isinstance(axes, relay.Expr):
             result = _along_late_axes(importer, reduce, of_none, data, axes, keepdims)
