@@ -188,6 +188,22 @@ def test_bool():
     )
 
 
+def test_comparisons_in_place_keep_the_dtype():
+    """As Ultralytics makes its masks: `masks.gt_(0.5)`."""
+    assert_right(
+        {
+            "gt_": lambda x, n: x.clone().gt_(0.5),
+            "gt_ of a part": lambda x, n: (y := x.clone(), y[2:5].gt_(0.5))[0],
+            "eq_": lambda x, n: n.clone().eq_(n.flip(0)),
+            "logical_not_": lambda x, n: n.clone().logical_not_(),
+            "logical_and_": lambda x, n: x.clone().logical_and_(n),
+            "lt_ of truths": lambda x, n: (x > 0).lt_(n > 0),
+        },
+        torch.tensor([0.5, 0.7, -1.0, 2.0, 0.0, NAN, INF, 0.25]),
+        NUMBERS,
+    )
+
+
 def test_float16_is_computed_in_float32():
     x = torch.linspace(-3, 3, 13, dtype=torch.float16)
     assert_right(

@@ -51,6 +51,14 @@ def _is_in_range(value: Any) -> bool:
     return known == 0 or not math.isfinite(known) or SMALLEST <= abs(known) <= GREATEST
 
 
+def in_place(
+    convert: Callable[..., relay.Expr], converter: Converter, inputs: Inputs, input_types: InputTypes
+) -> relay.Expr:
+    """TVM's own gives a bool, but `masks.gt_(0.5)` keeps the dtype of the masks."""
+    dtype = converter.infer_type(inputs[0]).dtype
+    return functions.cast(convert(converter, inputs, input_types), "bool", dtype)
+
+
 def compared(function: Function, converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
     """TVM's own compares bool as if true were -1."""
     left, right = converter.pytorch_promote_types(inputs, input_types)
@@ -258,12 +266,16 @@ COMPARISONS = {
     "lt": relay.less,
     "ne": functions.not_equal,
 }
-CONVERTERS = {
+TRUTHS = {
     **{f"aten::{name}": partial(compared, function) for name, function in COMPARISONS.items()},
+    **{f"aten::logical_{name}": partial(logic, name) for name in ("and", "not", "or", "xor")},
+}
+CONVERTERS = {
+    **TRUTHS,
+    **{f"{name}_": partial(in_place, convert) for name, convert in TRUTHS.items()},
     **{f"aten::{name}": partial(unary, _same(name)) for name in FLOATS},
     **{f"aten::{name}": partial(of_floats, getattr(relay, name)) for name in ("ceil", "floor", "trunc")},
     **{f"aten::{name}": partial(question, name) for name in ("isfinite", "isinf", "isnan")},
-    **{f"aten::logical_{name}": partial(logic, name) for name in ("and", "not", "or", "xor")},
     **{f"aten::bitwise_{name}": partial(bits, name) for name in ("and", "not", "or", "xor")},
     **{f"aten::__{name}__": partial(bits, name) for name in ("and", "or", "xor")},
     **{f"aten::__i{name}__": partial(bits, name) for name in ("and", "or", "xor")},
