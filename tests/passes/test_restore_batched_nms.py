@@ -6,7 +6,7 @@ import torch
 import torchvision
 
 import frontends
-from tests.helpers import apply, assert_no_second_change, module, ops, refusals, run
+from tests.helpers import apply, assert_no_second_change, module, ops, refusals, run, runner
 from tvm_passes import detection_pipeline
 from tvm_passes.engine.expressions import op_name
 from tvm_passes.engine.graph import Graph
@@ -170,6 +170,32 @@ class Moved(torch.nn.Module):
         return torchvision.ops.nms(moved, scores, self.iou_threshold)
 
 
+class Repeated(torch.nn.Module):
+    def forward(self, boxes, scores, ids):
+        return torchvision.ops.nms(boxes + (ids.float() * 4096)[:, None].repeat(1, 4), scores, 0.5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Moved(lambda boxes, _: boxes.max() - boxes.min() + 1),
+        Moved(lambda boxes, _: boxes.max(1)[0].max() + 1),
+        Moved(lambda boxes, _: boxes.flatten().max(0)[0] + 1),
+        Repeated(),
+    ],
+    ids=["the extent", "along one axis at a time", "flat", "repeated"],
+)
+def test_other_spellings_of_the_trick(model):
+    after, _ = apply(detection_pipeline(), imported(model))
+    (call,) = nms_calls(after)
+    assert "zeros_like" not in class_ids_of(call)
+    boxes, scores, ids = detections()
+    compute = runner(after)
+    for moved in (boxes, boxes - 1000, boxes * 0):
+        expected = model(moved, scores, ids)
+        np.testing.assert_array_equal(compute(moved.numpy(), scores.numpy(), ids.numpy())[0], expected)
+
+
 @pytest.mark.parametrize(
     "model, reason",
     [
@@ -177,6 +203,8 @@ class Moved(torch.nn.Module):
         (Moved(lambda boxes, _: boxes[:, 2:].max() + 1), "the largest coordinate of other boxes"),
         (Moved(lambda _, scores: scores.max() + 1), "the largest coordinate of other boxes"),
         (Moved(lambda boxes, _: boxes.min() + 1), "is not computed from the largest coordinate"),
+        (Moved(lambda boxes, _: boxes.max() - boxes[:, 2:].min() + 1), "is not computed from the largest"),
+        (Moved(lambda boxes, _: boxes.max() - boxes.max() + 1), "is not computed from the largest"),
         (Moved(lambda boxes, _: boxes.max()), "nor the largest coordinate plus one"),
         (FixedOffset(100.0), "an offset of 100.0 may let boxes of different classes overlap"),
         (

@@ -31,6 +31,11 @@ def as_yolo(boxes, scores, ids):
     return nms(column + boxes, scores, 0.3, score_threshold=0.1, max_output_size=9)
 
 
+def by_extent(boxes, scores, ids):
+    offsets = ids.to(boxes) * (boxes.max() - boxes.min() + 1)
+    return nms(boxes + offsets[:, None], scores, 0.3)
+
+
 def restored(function, inputs=INPUTS):
     module = frontends.relax.from_pytorch(Of(function), inputs)
     with tvm_passes.recording() as report:
@@ -38,7 +43,7 @@ def restored(function, inputs=INPUTS):
     return module, result, {outcome.reason for outcome in report.passes[0].refusals}
 
 
-@pytest.mark.parametrize("function", [as_torchvision, as_yolo])
+@pytest.mark.parametrize("function", [as_torchvision, as_yolo, by_extent])
 def test_classes_are_compared(function):
     _, result, refused = restored(function)
     assert not refused and not {"relax.add", "relax.multiply"} & set(operators(result))
@@ -61,6 +66,7 @@ REFUSED = {
     "an offset of 100.0 may let boxes": moved(lambda _: 100),
     "the largest coordinate plus 0.5, which is less than 1": moved(lambda boxes: boxes.max() + 0.5),
     "not computed from the largest coordinate of the boxes": moved(lambda boxes: (boxes * 0.5).max() + 1),
+    "offset is not computed from the largest": moved(lambda boxes: boxes.max() - (boxes + 1).min() + 1),
     "neither a constant nor the largest coordinate plus one": moved(lambda boxes: boxes.max() * 2),
     "the class ids are not whole numbers": moved(lambda _: 7680, lambda ids: ids.float() * 0.5),
     "at an IoU threshold of -0.5, disjoint boxes": moved(lambda _: 7680, threshold=-0.5),

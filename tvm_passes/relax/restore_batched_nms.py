@@ -146,9 +146,17 @@ def _why_not_apart(graph: Graph, offset: Expr, boxes: Expr) -> Refusal | None:
     if greatest is None or more is None:
         return Refusal("the offset is a sum without a constant term")
     greatest = graph.value(greatest)
-    if op_name(greatest) != "relax.max" or graph.value(greatest.args[0]) != graph.value(boxes):
+    if op_name(greatest) == "relax.subtract" and _is_of(graph, "relax.min", greatest.args[1], boxes):
+        greatest = graph.value(greatest.args[0])  # the extent of all boxes, wherever they are
+    if not _is_of(graph, "relax.max", greatest, boxes):
         return Refusal("the offset is not computed from the largest coordinate of the boxes")
     return why_not_above_the_largest(more)
+
+
+def _is_of(graph: Graph, name: str, number: Expr, boxes: Expr) -> bool:
+    """Whether a number is an extreme of the coordinates of these boxes; an offset is one for all of them."""
+    value = graph.value(number)
+    return op_name(value) == name and graph.value(value.args[0]) == graph.value(boxes)
 
 
 def _scale(graph: Graph, boxes: Expr) -> float:

@@ -20,6 +20,8 @@ from ..class_offset import (
 )
 from ..selection import as_class_ids, as_given, in_order
 
+REPEATS = "broadcast_to", "dyn.broadcast_to", "repeat", "tile"
+
 
 class OffsetByClass(Rule):
     """Replace `nms(boxes + ids * offset)` with class-aware `nms(boxes, ids)`.
@@ -27,7 +29,8 @@ class OffsetByClass(Rule):
     Why legal: the offset moves the boxes of each class to where no box of another class can overlap them, so
     one-class NMS suppresses only within classes; the operator compares the classes themselves. It is more
     accurate than the graph, where the sum rounds coordinates and coordinates below 0 reach into the next
-    class. Disjoint boxes have an IoU of 0, so the threshold must not be negative. If the offset is the size
+    class. The offset may be a large constant, the largest coordinate plus 1, or the extent of all boxes plus
+    1. Disjoint boxes have an IoU of 0, so the threshold must not be negative. If the offset is the size
     of the image, a box that reaches beyond its lower right corner may overlap one of the next class in the
     graph, which no model means.
     """
@@ -96,13 +99,24 @@ def _why_not_apart(offset: relay.Expr, boxes: relay.Expr, graph: Graph) -> Refus
     refusal = why_not_above_the_largest(scalar(more))
     if refusal is not None:
         return refusal
+    if op_name(greatest) == "subtract" and _is_extreme("min", greatest.args[1], boxes):
+        greatest = greatest.args[0]  # the extent of all boxes, wherever they are
     if op_name(greatest) != "max":
         return Refusal("the offset is not computed from the largest coordinate")
-    if not greatest.args[0].same_as(boxes):
-        return Refusal("the offset is the largest coordinate of other boxes")
     if len(greatest.checked_type.shape) != 0:
         return Refusal("the offset is the largest of only some coordinates")
+    if not _is_extreme("max", greatest, boxes):
+        return Refusal("the offset is the largest coordinate of other boxes")
     return None
+
+
+def _is_extreme(name: str, number: relay.Expr, boxes: relay.Expr) -> bool:
+    """Whether a scalar is the largest or least of all coordinates, perhaps found along one axis at a time."""
+    if len(number.checked_type.shape) != 0:
+        return False
+    while op_name(number) in (name, "reshape", "squeeze") and not number.same_as(boxes):
+        number = number.args[0]
+    return number.same_as(boxes)
 
 
 def _scale(boxes: relay.Expr) -> float:
@@ -135,7 +149,7 @@ def _ids_and_offset(graph: Graph, spread: relay.Expr) -> tuple[relay.Expr, relay
             node = node.args[0]
         elif name == "reshape" and list(node.attrs.newshape)[:1] == [0] and _has_as_many_axes(node):
             node = node.args[0]  # two axes, the first of which stays, so both do
-        elif name in ("broadcast_to", "dyn.broadcast_to", "repeat") and _repeats_a_column(graph, node):
+        elif name in REPEATS and _repeats_a_column(graph, node):
             node = node.args[0]
         elif offset is not None and _is_column(node):
             return _flat(node), offset
@@ -166,6 +180,8 @@ def _repeats_a_column(graph: Graph, call: relay.Call) -> bool:
         return False
     if op_name(call) == "repeat":
         return int(call.attrs.axis) % 2 == 1
+    if op_name(call) == "tile":
+        return [int(times) for times in call.attrs.reps[:-1]] in ([], [1])
     if op_name(call) == "broadcast_to":
         after: Any = [length(call, axis) for axis in range(len(call.checked_type.shape))]
     else:
