@@ -288,6 +288,9 @@ REFUSED = {
     "an input besides the rows is padded": lambda boxes, kept: relay.nn.layer_norm(
         relay.const(np.ones((2, 9), "float32")), *[relay.take(rows(boxes, kept), relay.const(0), axis=1)] * 2
     ),
+    "it resizes along the rows": lambda boxes, kept: relay.image.resize2d(
+        relay.expand_dims(rows(boxes, kept), 0, 2), (6, 4), None, "NCHW"
+    ),
     "the rows are not the items of a batch": lambda boxes, kept: relay.nn.group_norm(
         as_maps(rows(boxes, kept)), *[relay.ones((9,), "float32")] * 2, 1, axis=0
     ),
@@ -473,6 +476,21 @@ def test_pairs_of_box_and_class_are_gathered_by_their_indices(passing):
     for wanted, each in zip(runner(mod)(*arrays), runner(static(mod, "padded"))(*arrays)):
         np.testing.assert_array_equal(each[:passing], wanted)
         assert not each[passing:].any()
+
+
+def test_masks_that_are_channels_are_resized():
+    """As Ultralytics resizes them."""
+    scores, masks = relay.var("scores", shape=(N,)), relay.var("masks", shape=(N, 4, 5))
+    image = relay.expand_dims(relay.take(masks, places(scores > relay.const(0.5)), axis=0), 0)
+    resized = relay.image.resize2d(image, (8, 10), None, "NCHW", "linear")
+    compute = runner(static(module(scores, masks, relay.squeeze(resized, [0])), "padded"))
+    images = np.random.default_rng(0).random((N, 4, 5), "float32")
+    for passing in (0, 1, N):
+        kept = torch.tensor(images[N - passing :])[:, None]
+        wanted = torch.nn.functional.interpolate(kept, (8, 10), mode="bilinear")[:, 0]
+        found, count = compute((np.arange(N) >= N - passing).astype("float32"), images)
+        assert count == passing
+        np.testing.assert_allclose(found[:passing], wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("passing", [0, 3, 5, N])

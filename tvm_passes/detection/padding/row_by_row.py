@@ -37,6 +37,14 @@ def item_by_item(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return walk.padded(call, args, items.rows, 0)
 
 
+def resize2d(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """Each image is resized by itself, and each channel, which masks of YOLO are."""
+    (data,) = args
+    if str(call.attrs.layout)[data.axis] in "HW":
+        raise NotStatic("it resizes along the rows")
+    return walk.padded(call, args, data.rows, data.axis)
+
+
 def of_masks_and_boxes(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return walk.padded(call, args, _rows_of_all("masks and boxes", args), 0)
 
