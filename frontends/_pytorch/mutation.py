@@ -9,7 +9,7 @@ What this does not cover is refused, rather than computed wrongly.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from .memory import (
     taken_by,
 )
 from .operators.converter import known_value
+from .operators.replaced import replaced, replaced_anywhere
 from .operators.shapes import as_number
 from .results import settle_results
 
@@ -167,7 +168,7 @@ def _written(
     if unsized and not is_along_axis:
         raise ImportFailure("it changes part of a tensor whose shape is known only at run time")
     if not is_along_axis:
-        return _replaced_anywhere(base, result, _places(part, shape, settings), shape)
+        return replaced_anywhere(base, result, _places(part, shape, settings), shape)
     axis, numbers = settings[0] % len(shape), [as_number(each) for each in settings[1:]]
     unknown = [number is None and given is not None for number, given in zip(numbers, settings[1:])]
     if kind == "aten::slice" and not any(unknown) and _takes_all(*numbers):
@@ -192,7 +193,7 @@ def _written(
         begin, end, step = slice(*numbers).indices(shape[axis])
     if (begin, end, step) == (0, shape[axis], 1):
         return result
-    return _replaced(base, result, axis, range(begin, end, step), shape)
+    return replaced(base, result, axis, range(begin, end, step), shape)
 
 
 def _takes_all(begin: int | None, end: int | None, step: int | None) -> bool:
@@ -209,39 +210,6 @@ def _places(part: torch.Value, shape: list[int], settings: list[Any]) -> np.ndar
     numbers = torch.arange(int(np.prod(shape))).reshape(shape)
     taken = called(view, [numbers, *known])
     return (taken if isinstance(taken, torch.Tensor) else taken[part.offset()]).numpy()
-
-
-def _replaced_anywhere(
-    base: relay.Expr, part: relay.Expr, places: np.ndarray, shape: list[int]
-) -> relay.Expr:
-    """`base` with `part` at these places among all elements, which along one axis are quicker to replace."""
-    if not places.size:
-        return base
-    box = [np.unique(each) for each in np.unravel_index(places, shape)]
-    cut = [axis for axis, (size, kept) in enumerate(zip(shape, box)) if len(kept) < size]
-    if len(cut) == 1 and np.array_equal(np.ravel_multi_index(np.ix_(*box), shape).ravel(), places.ravel()):
-        part = relay.reshape(part, [len(kept) for kept in box])
-        return _replaced(base, part, cut[0], box[cut[0]], shape)
-    flat = _replaced(
-        relay.reshape(base, [-1]), relay.reshape(part, [-1]), 0, places.ravel(), [int(np.prod(shape))]
-    )
-    return relay.reshape(flat, shape)
-
-
-def _replaced(
-    base: relay.Expr, part: relay.Expr, axis: int, places: Iterable[int], shape: list[int]
-) -> relay.Expr:
-    """`base` with `part` at these places of an axis; TVM's `strided_set` is wrong when fused."""
-    places = list(places)
-    if not places:
-        return base
-    taken, source = np.zeros(shape[axis], "bool"), np.zeros(shape[axis], "int32")
-    taken[places] = True
-    source[places] = range(len(places))
-    spread = relay.take(part, relay.const(source), axis)
-    mask = taken.reshape([-1 if place == axis else 1 for place in range(len(shape))])
-    # Each element is selected from two: a few of these in a row, fused, take minutes to compile.
-    return relay.annotation.stop_fusion(relay.where(relay.const(mask), spread, base))
 
 
 def _replaced_at(

@@ -249,3 +249,17 @@ def test_remainders_of_large_quotients_are_exact():
     mod, _ = from_pytorch(Functions({"fmod": torch.fmod}), (x, y))
     (found,) = runner(mod)(x.numpy(), y.numpy())
     np.testing.assert_array_equal(found, np.fmod(x.numpy(), y.numpy()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_floors_and_roots_of_all_kinds_of_numbers(dtype):
+    x = torch.tensor([0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan, 6e4, -1e-7, 7.0], dtype=dtype)
+    assert_right(
+        {
+            "floor_divide": lambda x: x[:, None] // x,
+            "square root": lambda x: x**0.5,
+            "its inverse": lambda x: x**-0.5,
+        },
+        x,
+        rtol=1e-3 if dtype == torch.float16 else 1e-6,
+    )

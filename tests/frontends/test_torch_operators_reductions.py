@@ -193,3 +193,56 @@ def test_equal_elements():
         },
         x,
     )
+
+
+def test_medians_of_what_is_known():
+    assert_right(
+        {
+            "of all": lambda x: x.nanmedian(),
+            "along an axis": lambda x: tuple(x.nanmedian(1, keepdim=True)),
+            "where all are unknown": lambda x: x[:, 1::2].nanmedian(-1).values,
+            "of integers": lambda x: x.nan_to_num().int().nanmedian(0).values,
+        },
+        WITH_NAN,
+    )
+
+
+def test_covariances():
+    assert_right(
+        {
+            "of rows": lambda x: torch.cov(x),
+            "of all observations": lambda x: torch.cov(x, correction=0),
+            "of a vector": lambda x: torch.cov(x[0]),
+            "of integers": lambda x: torch.cov(x.int()),
+            "correlations": lambda x: torch.corrcoef(x),
+            "of a vector with itself": lambda x: torch.corrcoef(x[0]),
+        },
+        X,
+        rtol=1e-5,
+    )
+
+
+def test_histograms():
+    assert_right(
+        {
+            "of all": lambda x: torch.histc(x),
+            "within limits": lambda x: torch.histc(x, 7, -2, 3),
+            "of numbers at edges": lambda x: torch.histc(x.round(), 4, -4, 4),
+            "of one number": lambda x: torch.histc(x[2, :2], 3),
+            "in half precision": lambda x: torch.histc(x.half(), 5),
+        },
+        X,
+    )
+
+
+def test_rows_that_differ():
+    assert_right(
+        {
+            "rows": lambda x: torch.unique(x, dim=0),
+            "of an unknown number": lambda x: torch.unique(x[x[:, 0] > 0], dim=0, return_counts=True),
+            "columns": lambda x: torch.unique(x, dim=-1, return_inverse=True, return_counts=True),
+            "masks": lambda x: torch.unique(x > 1, dim=0, return_inverse=True),
+            "slices": lambda x: torch.unique(x.reshape(2, 5, 2), dim=1, return_inverse=True),
+        },
+        torch.tensor([[1, 2], [0, 3], [1, 2], [-1, 5], [1, 0], [0, 3], [1, 2], [0, 2], [2, 2], [1, 2]]),
+    )

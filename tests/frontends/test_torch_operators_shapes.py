@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from frontends import ImportFailure, from_pytorch
-from tests.frontends.torch_functions import assert_right
+from tests.frontends.torch_functions import Functions, assert_right
 
 X = torch.arange(24.0).reshape(2, 3, 4)
+ROWS = torch.arange(12.0).reshape(3, 4)
 PLACES = torch.tensor([[0, -1], [1, 0]])
 MASK = torch.tensor([True, False, True, True])
 
@@ -298,3 +299,56 @@ def test_constants_have_their_own_type(dtype):
         },
         torch.arange(12).reshape(4, 3).to(dtype),
     )
+
+
+def test_places_in_the_memory_of_a_tensor():
+    def filled(x):
+        y = x.clone()
+        y.as_strided((2, 2), (1, 5)).fill_(7.0)
+        return y
+
+    assert_right(
+        {
+            "windows": lambda x: torch.as_strided(x, (3, 3, 2), (4, 1, 1)),
+            "of what is computed": lambda x: (x * 2).as_strided((2, 2), (5, 1), 1),
+            "filled": filled,
+        },
+        ROWS,
+    )
+    with pytest.raises(ImportFailure, match=r"aten::as_strided .*: .* may be a view: call clone\(\) before"):
+        from_pytorch(Functions({"of a view": lambda x: x[1:].as_strided((2, 2), (1, 1), 0)}), ROWS)
+
+
+def test_tensors_with_another_part():
+    """As `torch.export` writes changes of views."""
+    assert_right(
+        {
+            "slice": lambda x: torch.slice_scatter(x, x[:, :2], 1, -3, -1),
+            "slice with steps": lambda x: torch.slice_scatter(x, x[:, :2], dim=1, step=2),
+            "of another dtype": lambda x: torch.slice_scatter(x > 0, x[:1], 0, 2, 3),
+            "diagonal": lambda x: torch.diagonal_scatter(x, x[0, :3], 1),
+            "memory": lambda x: torch.as_strided_scatter(x, x[:2, :2], (2, 2), (3, 1), 2),
+            "row": lambda x: torch.select_scatter(x, x[0], 0, -1),
+        },
+        ROWS,
+    )
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+def test_reductions_by_index(include_self):
+    at = torch.tensor([0, 2, 0])
+    assert_right(
+        {
+            reduce: lambda x, reduce=reduce: x.index_reduce(
+                1, at, x[:, 1:], reduce, include_self=include_self
+            )
+            for reduce in ("prod", "mean", "amax", "amin")
+        },
+        ROWS,
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1, 2, 1, 2, 1)])
+def test_places_along_a_number_of_axes_that_tvm_does_not_compile(shape):
+    with pytest.raises(ImportFailure, match=f"aten::nonzero .*: it takes a tensor of {len(shape)} axes"):
+        from_pytorch(Functions({"nonzero": torch.nonzero}), torch.ones(shape))

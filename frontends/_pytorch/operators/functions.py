@@ -25,7 +25,9 @@ ERF_INV_TAILS = (
 )
 DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760)  # of 1/x**2, 1/x**4, ...
 LOST_NAN = "float64"  # the only floats in whose rows `relay.max` and its like may overlook NaN
+GREATEST_DIVISOR = 1e200  # that of an infinity: any quotient of a float32 by it is smaller than 1, and not 0
 BITS_TOGETHER = 4  # of an exponent, in one kernel: TVM writes a square's base out twice
+ROOTS = {0.5: relay.sqrt, -0.5: relay.rsqrt}  # by exponent
 SHIFT = 6  # digamma's series is accurate to ten digits from there on
 
 
@@ -81,16 +83,24 @@ def remainder(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
 
 
 def floor_divide(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """The floor of the exact quotient, for which float64 is as good with two float32."""
+    """The floor of the exact quotient, for which float64 is as good with two float32.
+
+    By an infinity of the other sign, that is -1; of an infinity, NaN, as its remainder.
+    """
     if not is_float(dtype):
         return relay.floor_divide(x, y)
-    return relay.cast(relay.floor(relay.divide(_wide(x), _wide(y))), dtype)
+    divisor = relay.clip(_wide(y), -GREATEST_DIVISOR, GREATEST_DIVISOR)
+    floor = relay.cast(relay.floor(relay.divide(_wide(x), divisor)), dtype)
+    is_unknown = relay.logical_and(relay.isinf(x), relay.not_equal(y, relay.const(0, dtype)))
+    return relay.where(is_unknown, relay.const(math.nan, dtype), floor)
 
 
 def power(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """Relay's own is for floats only."""
+    """Relay's own is for floats only. torch takes roots of float32 and float64 by others, for -0 and -inf."""
     if is_float(dtype):
-        return relay.power(x, y)
+        exponent = y.data.numpy() if isinstance(y, relay.Constant) and dtype != "float16" else np.zeros(1)
+        root = ROOTS.get(float(exponent)) if not exponent.shape else None
+        return root(x) if root else relay.power(x, y)
     zero, one = relay.const(0, dtype), relay.const(1, dtype)
     result = (
         _multiplied(x, int(y.data.numpy())) if isinstance(y, relay.Constant) and not y.data.shape else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .converter import Converter, Inputs, InputTypes, NotConverted
 from .masked import for_all_elements
 from .shapes import are_integers
 
+MAX_RANK = 5  # of TVM's argwhere
 REDUCTIONS = {
     None: "update",
     "add": "add",
@@ -177,9 +179,12 @@ def _wrapped(index: relay.Expr, extent: relay.Expr, dtype: str) -> relay.Expr:
     return relay.where(relay.less(index, relay.const(0, dtype)), relay.add(index, extent), index)
 
 
-def argwhere(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """TVM lacks it under this name."""
-    return converter.stock["aten::nonzero"](inputs, input_types)
+def nonzero(name: str, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own does not compile for every number of axes, and lacks `argwhere`."""
+    rank = len(converter.infer_shape_with_prelude(inputs[0]))
+    if not 1 <= rank <= MAX_RANK:
+        raise NotConverted(f"it takes a tensor of {rank} axes, and not of 1 to {MAX_RANK}")
+    return converter.stock[name](inputs, input_types)
 
 
 def index_select(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
@@ -241,6 +246,17 @@ def scatter_reduce(converter: Converter, inputs: Inputs, _: InputTypes) -> relay
     base = relay.full_like(data, relay.const(_neutral(reduction, dtype), dtype))
     is_touched = functions.truth(touched, dtype)
     return relay.where(is_touched, _scattered(converter, base, axis, places, source, reduction), data)
+
+
+def index_reduce(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM lacks it: `scatter_reduce` of whole slices."""
+    data, axis, places, source, *rest = inputs
+    shape = list(converter.infer_shape_with_prelude(source))
+    if not are_integers(*shape):
+        raise NotConverted("it takes a tensor whose shape is known only at run time")
+    along = [-1 if each == axis % max(len(shape), 1) else 1 for each in range(len(shape))]
+    places = relay.broadcast_to(relay.reshape(places, along), shape)
+    return scatter_reduce(converter, [data, axis, places, source, *rest], input_types)
 
 
 def _neutral(reduction: str, dtype: str) -> Any:
@@ -338,15 +354,18 @@ def bucketize(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
 
 
 CONVERTERS = {
-    "aten::argwhere": argwhere,
+    "aten::argwhere": partial(nonzero, "aten::nonzero"),
     "aten::bucketize": bucketize,
     "aten::gather": gather,
     "aten::index": index,
     "aten::index_put": index_put,
+    "aten::index_reduce": index_reduce,
     "aten::index_select": index_select,
     "aten::masked_fill": masked_fill,
     "aten::masked_scatter": masked_scatter,
     "aten::masked_select": masked_select,
+    "aten::nonzero": partial(nonzero, "aten::nonzero"),
+    "aten::nonzero_numpy": partial(nonzero, "aten::nonzero_numpy"),
     "aten::put": put,
     "aten::scatter": scatter,
     "aten::scatter_add": scatter_add,

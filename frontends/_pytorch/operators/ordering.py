@@ -58,6 +58,21 @@ def median(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr | 
     return (values, indices) if len(inputs) == 3 else values
 
 
+def nanmedian(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr | tuple[relay.Expr, ...]:
+    """TVM lacks it: the lower of the two elements in the middle of those that are not NaN."""
+    data, axis, keepdims = inputs if len(inputs) == 3 else (relay.reshape(inputs[0], [-1]), 0, False)
+    dtype = converter.infer_type(data).dtype
+    if not functions.is_float(dtype) or not converter.infer_shape_with_prelude(data):
+        return median(converter, inputs, _)
+    ordered, order = _sorted(converter, data, axis, False)  # with NaN last
+    known = relay.cast(relay.logical_not(relay.isnan(data)), "int64")
+    last = relay.subtract(relay.sum(known, axis, keepdims=True), relay.const(1, "int64"))
+    middle = relay.right_shift(relay.maximum(last, relay.const(0, "int64")), relay.const(1, "int64"))
+    found = [relay.gather(each, axis % len(converter.infer_shape(data)), middle) for each in (ordered, order)]
+    values, indices = found if keepdims else [relay.squeeze(each, [axis]) for each in found]
+    return (values, indices) if len(inputs) == 3 else values
+
+
 def quantile(skips_nan: bool, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
     """TVM lacks it, and torch's own definition looks at the numbers."""
     data, q, axis, keepdims, interpolation = inputs
@@ -137,6 +152,7 @@ CONVERTERS = {
     "aten::kthvalue": kthvalue,
     "aten::median": median,
     "aten::msort": msort,
+    "aten::nanmedian": nanmedian,
     "aten::nanquantile": partial(quantile, True),
     "aten::quantile": partial(quantile, False),
     "aten::sort": sort,

@@ -170,6 +170,38 @@ def _solved(equations: relay.Expr, size: int, width: int) -> relay.Expr:
     )
 
 
+def cov(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM lacks it, and torch's own definition looks at the numbers: the covariance of rows."""
+    data, correction, fweights, aweights = inputs
+    if fweights is not None or aweights is not None:
+        raise NotConverted("its observations have weights")
+    shape = list(converter.infer_shape_with_prelude(data))
+    dtype = converter.infer_type(data).dtype
+    if not all(isinstance(size, int) for size in shape):
+        raise NotConverted("it takes a tensor whose shape is known only at run time")
+    if not functions.is_float(dtype):
+        dtype, data = "float32", functions.cast(data, dtype, "float32")
+    rows, count = math.prod(shape[:-1]), shape[-1] if shape else 1
+    rest = relay.reshape(data, [rows, count])
+    rest = relay.subtract(rest, relay.mean(rest, 1, keepdims=True))
+    transposed = relay.transpose(rest)
+    products = converter.convert_map["aten::matmul"]([rest, transposed], [dtype, dtype])
+    divided = relay.divide(products, relay.const(max(count - correction, 0), dtype))
+    return divided if rows > 1 else relay.reshape(divided, [])
+
+
+def corrcoef(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """As `cov`."""
+    covariance = cov(converter, [inputs[0], 1, None, None], input_types)
+    shape = converter.infer_shape(covariance)
+    if not shape:
+        return relay.divide(covariance, covariance)
+    places = np.arange(shape[0])
+    deviation = relay.sqrt(relay.take(relay.reshape(covariance, [-1]), relay.const(places * (shape[0] + 1))))
+    by_rows = relay.divide(covariance, relay.expand_dims(deviation, 1))
+    return relay.clip(relay.divide(by_rows, deviation), -1.0, 1.0)
+
+
 def _transposed(matrix: relay.Expr, rank: int) -> relay.Expr:
     return relay.transpose(matrix, _swapped(range(rank)))
 
@@ -186,6 +218,8 @@ CONVERTERS = {
     "aten::addmv": addmm,
     "aten::baddbmm": addmm,
     "aten::cdist": cdist,
+    "aten::corrcoef": corrcoef,
+    "aten::cov": cov,
     "aten::inverse": inverse,
     "aten::linalg_inv": inverse,
     "aten::linalg_solve": linalg_solve,
