@@ -36,6 +36,20 @@ def resample(
     return relay.cast(result, dtype) if weighted and dtype != computed else result
 
 
+def resample_bytes(data: relay.Expr, shape: Sequence[object], taps_by_axis: Mapping[int, Taps]) -> relay.Expr:
+    """As `resample`, of uint8: as PyTorch on CPUs, by weights of 16 bits, and rounded along each axis."""
+    extents = list(shape)
+    for axis, taps in sorted(taps_by_axis.items(), reverse=True):
+        if extents[axis] == len(taps.indices):
+            continue
+        taps, bits = taps.in_integers()
+        total = _along(relay.cast(data, "int32"), axis, extents, taps, "int32")
+        total = relay.right_shift(total + relay.const(1 << (bits - 1)), relay.const(bits))
+        data = relay.cast(relay.clip(total, 0, 255), "uint8")
+        extents[axis] = len(taps.indices)
+    return data
+
+
 def _along(data: relay.Expr, axis: int, shape: list[object], taps: Taps, dtype: str) -> relay.Expr:
     outputs, count = taps.indices.shape
     if taps.weights is None:

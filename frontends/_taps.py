@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+MAX_BITS = 22  # of weights in integers
+
 
 @dataclass(frozen=True)
 class Taps:
@@ -27,6 +29,19 @@ class Taps:
         matrix = np.zeros((len(self.indices), self.size), self.weights.dtype)
         np.add.at(matrix, (np.arange(len(self.indices))[:, None], self.indices), self.weights)
         return matrix
+
+    def in_integers(self) -> tuple[Taps, int]:
+        """The weights in 16 bits, multiplied by a power of two, and the exponent of that."""
+        assert self.weights is not None
+        # Elements off the input are at its border: each is read once, with the sum of its weights.
+        is_same = self.indices[:, :, None] == self.indices[:, None, :]
+        is_first = is_same.argmax(-1) == np.arange(self.indices.shape[1])
+        weights = np.where(is_first, (is_same * self.weights[:, None]).sum(-1), 0)
+        bits = 0
+        while bits < MAX_BITS and int(weights.max() * 2 ** (bits + 1) + 0.5) < 1 << 15:
+            bits += 1
+        whole = np.trunc(weights * 2**bits + np.copysign(0.5, weights)).astype("int32")
+        return Taps(self.indices, whole, self.size), bits
 
 
 def nearest(indices: np.ndarray, size: int) -> Taps:

@@ -8,6 +8,7 @@ from torchvision import ops
 
 from frontends import ImportFailure, from_pytorch
 from tests.frontends.test_from_pytorch import Returning, assert_computes
+from tests.frontends.torch_functions import assert_right
 
 
 @pytest.fixture(autouse=True)
@@ -509,4 +510,24 @@ def test_activations_of_integers(dtype):
             lambda x: F.threshold(x, 2, 1),
         ],
         x,
+    )
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [False, True], ids=["", "antialias"])
+def test_resized_bytes_are_those_of_torch(mode, antialias):
+    """Bit for bit, also of more than four channels, and along one axis: torch has other kernels for them."""
+    options = [{"size": (40, 64)}, {"size": (5, 3)}, {"size": (23, 17)}, {"scale_factor": 1.3}]
+    options += [] if antialias else [{"size": (30, 45), "align_corners": True}]
+    assert_right(
+        {
+            f"{channels} channels by {each}": lambda x, each=each, channels=channels: F.interpolate(
+                x[:, :channels], mode=mode, antialias=antialias, **each
+            )
+            for each in options
+            for channels in (3, 5)
+        },
+        torch.randint(0, 256, (1, 5, 23, 31), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)),
+        rtol=0,
+        atol=0,
     )

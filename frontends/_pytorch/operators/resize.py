@@ -36,13 +36,16 @@ def resize(
     spatial = shape[2:]
     if not all(isinstance(extent, int) for extent in spatial):
         raise NotConverted("an image whose size is known only at run time cannot be resized")
-    if "float" not in dtype and not mode.startswith("nearest"):
-        raise NotConverted(f"interpolation of {dtype} is not supported, only of floating point")
+    of_bytes = dtype == "uint8" and len(spatial) == 2 and mode in ("linear", "cubic")
+    if "float" not in dtype and not mode.startswith("nearest") and not of_bytes:
+        raise NotConverted(
+            f"interpolation of {dtype} is not supported, only of floats, and of uint8 in 2 dimensions"
+        )
     scales = list(scales) if scales else [None] * len(spatial)
     if size is None:
         size = [int(np.floor(float(extent) * scale)) for extent, scale in zip(spatial, scales)]
     sizes = numbers(size)
-    precision = np.float64 if dtype == "float64" else np.float32
+    precision = np.float64 if dtype == "float64" or of_bytes else np.float32
     scales = [
         None if is_ignored(extent, out, sizes, mode, antialias) else scale
         for extent, out, scale in zip(spatial, sizes, scales)
@@ -61,7 +64,9 @@ def resize(
             data, [axis.outputs for axis in axes], None, layout, *options, cubic_alpha=CUBIC
         )
     taps = {2 + place: axis.taps(mode, antialias) for place, axis in enumerate(axes)}
-    return _resize.resample(data, shape, dtype, taps)
+    return (
+        _resize.resample_bytes(data, shape, taps) if of_bytes else _resize.resample(data, shape, dtype, taps)
+    )
 
 
 def _is_relays(axes: list[Axis], mode: str) -> bool:
