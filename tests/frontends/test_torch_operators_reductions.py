@@ -39,6 +39,8 @@ def test_sums():
             "nansum": lambda x: torch.nansum(x, 0),
             "cdist": lambda x: torch.cdist(x, x[:2], 1.5),
             "cosine_similarity": lambda x: torch.cosine_similarity(x, x.flip(0), 1),
+            "cosine_similarity with one number": lambda x: torch.cosine_similarity(x, x[:, :1], 1),
+            "cosine_similarity with a vector": lambda x: torch.cosine_similarity(x, x[0], -1),
         },
         X,
         rtol=1e-4,

@@ -107,10 +107,14 @@ def cosine_similarity(converter: Converter, inputs: Inputs, _: InputTypes) -> An
         left, right, axis = relay.reshape(left, [1]), relay.reshape(right, [1]), 0
     left, right = (_widened(side, dtype) for side in (left, right))
     dtype = "float32" if dtype == "float16" else dtype
+    # An axis of 1 that is summed over is as long as the other's: a vector of that many equal numbers.
+    shapes = [[*map(str, converter.infer_shape(side))] for side in (left, right)]
+    is_broadcast = shapes[0] != shapes[1]
 
     def unit(side: relay.Expr) -> relay.Expr:
         missing = max(rank, 1) - max(len(converter.infer_shape(side)), 1)
         side = relay.expand_dims(side, 0, missing) if missing else side
+        side = relay.broadcast_to_like(side, left * right) if is_broadcast else side
         norm = relay.sqrt(relay.sum(side * side, axis=axis, keepdims=True))
         return side / relay.maximum(norm, relay.const(epsilon, dtype))
 
