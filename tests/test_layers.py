@@ -14,6 +14,7 @@ LAYERS = (
     ("topi_ext",),
     (
         "tvm_passes.errors",
+        "tvm_passes.module_argument",
         "tvm_passes.progress",
         "tvm_passes._moved",
         "tvm_passes.another_process",

@@ -56,10 +56,10 @@ from .detection.restore_deformable_attention import RestoreDeformableAttention
 from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
-from .engine.module_argument import check_module
 from .engine.report import Report, recording
 from .engine.typed import remembering
 from .engine.without_collector import without_collector
+from .module_argument import check_module
 from .quantize.calibration import Calibration
 from .quantize.float_from_qdq import FloatFromQDQ
 from .quantize.in_int8 import InInt8

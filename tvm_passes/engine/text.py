@@ -8,9 +8,9 @@ import textwrap
 import tvm
 from tvm import IRModule, relay
 
+from ..module_argument import check_module
 from .expressions import constant
 from .graph import Graph, relay_functions
-from .module_argument import check_module
 
 WIDTH = 96  # of a line: what fits into a docstring, and into a page without scrolling
 MAX_SHOWN = 4  # elements of a constant

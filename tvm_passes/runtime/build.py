@@ -12,7 +12,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 
 from ..analysis.targets import target_of
-from ..engine.module_argument import check_module
+from ..module_argument import check_module
 from .arrays import Array
 from .libraries import Library, built, signature_of
 from .model import Model
