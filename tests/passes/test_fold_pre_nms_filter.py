@@ -67,6 +67,20 @@ class Proposals(torch.nn.Module):
         return boxes[torchvision.ops.batched_nms(boxes, scores, ids, 0.5)[:9]]
 
 
+class Products(torch.nn.Module):
+    """The filter of YOLOX: by the product of two columns, which is computed once more of the rows kept."""
+
+    def __init__(self, filtered=lambda scores, others: others * scores):
+        super().__init__()
+        self.filtered = filtered
+
+    def forward(self, boxes, scores, ids):
+        others = (2 - scores)[:, None]
+        rows = torch.cat((boxes, scores[:, None], others, ids[:, None].float()), 1)
+        rows = rows[self.filtered(scores, others.squeeze(1)) >= 0.6]
+        return rows[torchvision.ops.batched_nms(rows[:, :4], rows[:, 4] * rows[:, 5], rows[:, 6], 0.5)[:9]]
+
+
 def by_where(scores):
     return torch.where(scores > 0.375)[0]
 
@@ -87,6 +101,7 @@ MODELS = [
     *(Heads(rows, by_size) for rows in (by_where, by_mask, by_nonzero, within) for by_size in (0, 1)),
     Heads(by_where, most=None),
     Proposals(),
+    Products(),
 ]
 
 
@@ -118,6 +133,14 @@ def test_a_strict_comparison_becomes_the_threshold(by_score, threshold):
     after, _ = apply(PASSES, from_pytorch(Heads(by_score, by_size=False).eval(), inputs)[0])
     assert scalar(nms_of(after).args[5]) == threshold
     assert ("where" in ops(after)) == (threshold == -INFINITY)
+
+
+def test_a_product_of_other_columns_is_no_bound():
+    inputs = tuple(map(torch.from_numpy, detections()))
+    for filtered in (lambda scores, others: scores * scores, lambda scores, others: scores + others):
+        after, report = apply(PASSES, from_pytorch(Products(filtered).eval(), inputs)[0])
+        assert "argwhere" in ops(after)
+        assert any("may keep a score that is NaN or -inf" in refusal for refusal in refusals(report))
 
 
 def test_nothing_passes_the_filter():

@@ -48,8 +48,15 @@ def _are_same(left: relay.Expr, right: relay.Expr) -> bool:
         return True
     if len(type_of(left).shape) != 1 or len(type_of(right).shape) != 1:
         return False
-    sources = [source_of(Column(each)) for each in (left, right)]
-    return sources[0].place == sources[1].place and is_same(sources[0].of, sources[1].of)
+    one, other = (source_of(Column(each)) for each in (left, right))
+    if one.place == other.place and is_same(one.of, other.of):
+        return True
+    # YOLOX filters by the product of columns, puts them side by side, and multiplies them once more.
+    if op_name(one.of) != "multiply" or op_name(other.of) != "multiply":
+        return False
+    return any(
+        all(map(_are_same, one.of.args, factors)) for factors in (other.of.args, reversed(other.of.args))
+    )
 
 
 def _is_first_column(take: relay.Expr) -> bool:
