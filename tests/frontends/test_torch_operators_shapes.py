@@ -173,6 +173,14 @@ def test_like_another():
                 x.new_zeros(2, 3, dtype=torch.int64),
                 x.new_full((2,), 3, dtype=torch.bool),
             ),
+            "new, of an unknown shape": lambda x, mask: (
+                torch.cat([x[0].nonzero(), mask.new_zeros(5 - x[0].nonzero().shape[0] % 5, 2)]),
+                x.new_full((x[0].nonzero().shape[0], 2), 3),
+            ),
+            "of a number computed of a tensor": lambda x, mask: (
+                x.new_full((2, 2), x[0, 0, 0]),
+                torch.full((x[0].nonzero().shape[0],), x.max()),
+            ),
             "type_as": lambda x, mask: (mask.type_as(x), x.type_as(mask), x.type_as(x[0])),
         },
         X,

@@ -36,17 +36,18 @@ def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes)
     return relay.cast(value, name) if isinstance(value, relay.Expr) else relay.const(value, name)
 
 
-def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes the dtype of the model, and takes no shape of which only some extents are known."""
-    shape, value, dtype, *rest = inputs
-    if dtype is None:
-        dtype = SCALAR_TYPES.index(_dtype_filled_with(converter, value))
-    known = [as_number(extent) for extent in shape] if isinstance(shape, list) else []
-    if None not in known or isinstance(value, relay.Expr):
-        extents = _numbers(shape) if isinstance(shape, list) else shape
-        return converter.stock["aten::full"]([extents, value, dtype, *rest], input_types)
-    name = dtype_name(dtype)
-    filled = relay.full(relay.const(value, name), relay.stack(list(map(as_length, shape)), 0), name)
+def full(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes the dtype of the model, no value of a tensor, and no shape known only in part."""
+    shape, value, dtype, *_ = inputs
+    (value,) = _numbers([value])
+    name = dtype_name(dtype) or str(_dtype_filled_with(converter, value)).replace("torch.", "")
+    value = relay.cast(value, name) if isinstance(value, relay.Expr) else relay.const(value, name)
+    if isinstance(shape, relay.Expr):
+        return relay.full(value, shape, name)
+    known = [as_number(extent) for extent in shape]
+    if None not in known:
+        return relay.full(value, known, name)
+    filled = relay.full(value, relay.stack(list(map(as_length, shape)), 0), name)
     return keep_known(filled, [0 if extent is None else extent for extent in known])
 
 
@@ -392,9 +393,15 @@ def empty(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     return relay.zeros(known, dtype_name(dtype) or str(torch.get_default_dtype()).replace("torch.", ""))
 
 
-def new_empty(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no sizes of other tensors."""
-    return converter.stock["aten::new_zeros"](inputs, input_types)
+def new_filled(value: float | None, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no shape known only in part. Without a value here, it is the third input."""
+    data, shape, *rest = inputs
+    if value is None:
+        value, *rest = rest
+    dtype, *rest = rest
+    if dtype is None:
+        dtype = SCALAR_TYPES.index(getattr(torch, converter.infer_type(data).dtype))
+    return full(converter, [shape, value, dtype, *rest], input_types)
 
 
 def fill_diagonal(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
@@ -431,7 +438,10 @@ CONVERTERS = {
     "aten::ones": partial(filled, 1.0),
     "aten::zeros": partial(filled, 0.0),
     "aten::full_like": partial(filled_like, None),
-    "aten::new_empty": new_empty,
+    "aten::new_empty": partial(new_filled, 0.0),
+    "aten::new_full": partial(new_filled, None),
+    "aten::new_ones": partial(new_filled, 1.0),
+    "aten::new_zeros": partial(new_filled, 0.0),
     "aten::ones_like": partial(filled_like, 1),
     "aten::zeros_like": partial(filled_like, 0),
     "aten::expand": expand,
