@@ -5,11 +5,13 @@ Each line whose position matters says why.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
+from tvm import relay
 
 from .analysis.constants import with_weights
 from .analysis.targets import (
@@ -56,6 +58,7 @@ from .detection.restore_deformable_attention import RestoreDeformableAttention
 from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
+from .engine.graph import calls_of
 from .engine.report import Report, recording
 from .engine.typed import remembering
 from .engine.without_collector import without_collector
@@ -124,7 +127,8 @@ def detection_pipeline(
         stages.append(_stage("return other masks", MASKS[masks]()))
     if outputs != "dynamic":
         stages.append(_fix_shapes(machine, outputs))
-    if on_tensor_cores or has_onednn(machine):
+    is_ours = on_tensor_cores or has_onednn(machine)
+    if is_ours:
         stages += [
             _convolutions_of_all(machine),
             _in_nhwc(machine, dtype, calibration),
@@ -134,7 +138,7 @@ def detection_pipeline(
         stages.append(_stage("fold preprocessing", FoldPreprocessing()))
     if is_for_gpu(machine) and outputs == "padded":  # for the graph executor, whose steps can run at once
         stages.append(_stage("fill images early", FillImagesEarly(machine)))
-    return _Pipeline([*stages, _finish(machine)], name="detection_pipeline")
+    return _Pipeline([*stages, _finish(machine)], "detection_pipeline", computes_convolutions=is_ours)
 
 
 def subpixel_pipeline(
@@ -154,9 +158,10 @@ def subpixel_pipeline(
     stages = [*_in_float(dtype), _restore_warps(), _restore_shuffles()]
     # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
-    if machine is None or machine.kind.name != "llvm" or has_onednn(machine):
+    is_ours = machine is None or machine.kind.name != "llvm" or has_onednn(machine)
+    if is_ours:
         stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype, calibration)]
-    return _Pipeline([*stages, _finish(machine)], name="subpixel_pipeline")
+    return _Pipeline([*stages, _finish(machine)], "subpixel_pipeline", computes_convolutions=is_ours)
 
 
 def default_pipeline() -> tvm.transform.Sequential:
@@ -164,7 +169,7 @@ def default_pipeline() -> tvm.transform.Sequential:
     front = _stage("fold preprocessing", FoldPreprocessing())
     shuffles = _stage("shuffles", RestoreDepthToSpace())
     stages = [_restore_detection(), _restore_warps(), front, shuffles, _finish()]
-    return _Pipeline(stages, name="tvm_vision_passes")
+    return _Pipeline(stages, "tvm_vision_passes")
 
 
 def explain(
@@ -326,9 +331,28 @@ def _stage(name: str, *passes: tvm.transform.Pass) -> tvm.transform.Sequential:
 class _Pipeline(tvm.transform.Sequential):
     """Passes most of which change nothing: called from Python, they leave types and graphs to one another."""
 
+    def __init__(
+        self, stages: list[tvm.transform.Pass], name: str, computes_convolutions: bool = False
+    ) -> None:
+        super().__init__(stages, name=name)
+        self.computes_convolutions = computes_convolutions
+
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        if self.computes_convolutions:
+            _warn_of_parameters(mod, self.info.name)
         with remembering(), without_collector():
             return super().__call__(mod)
+
+
+def _warn_of_parameters(mod: tvm.IRModule, caller: str) -> None:
+    """Nothing fails where weights are parameters, and convolutions take many times as long."""
+    count = sum(isinstance(conv.args[1], relay.Var) for conv in calls_of(mod, "nn.conv2d"))
+    if count:
+        warnings.warn(
+            f"{caller}: weights of the convolutions are parameters ({count} of them), which few passes "
+            "change: bind them, as tvm_passes.explain(mod, passes, params) does",
+            stacklevel=3,
+        )
 
 
 # --- targets
