@@ -12,8 +12,9 @@ from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
 from ..analysis.shuffles import Shuffle, read_shuffle
-from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
-from .graph import ELEMENTWISE, Graph, axes_of, dtype_of, known_shape, op_name, shape_of, tensors_of
+from ..engine.contract import NO_MATCH, Answer, Match, Refusal, Rule
+from .before_convert_layout import before_convert_layout
+from .graph import ELEMENTWISE, Graph, axes_of, dtype_of, op_name, shape_of, tensors_of
 from .rule_pass import rule_pass
 from .shuffles import SpelledShuffle, spelled
 
@@ -25,45 +26,6 @@ TO_NCHW = (0, 3, 1, 2)  # from NHWC
 # TVM's ConvertLayout stops at some of them, and where shapes are broadcast.
 OTHERS = "greater", "where", "nn.leakyrelu", "nn.silu", "nn.gelu", "nn.gelu_tanh"
 SINGLE = {*ELEMENTWISE, *(f"relax.{name}" for name in OTHERS)}
-
-
-class SplitInOne(Rule):
-    """Drop a split into one part, which TVM's importer makes of one, and at which ConvertLayout fails.
-
-    Why legal: the part, a tensor and no tuple, is the whole.
-    """
-
-    data = wildcard()
-    pattern = is_op("relax.split")(data)
-
-    def where(self, match: Match) -> bool:
-        return not isinstance(match.root.ty, relax.TupleType)
-
-    def rewrite(self, match: Match, plan: object) -> Expr:
-        return match.data
-
-
-class LayerNormOfSeveralAxes(Rule):
-    """Reshape data to the shape that they have, before they are normalized along several axes.
-
-    ConvertLayout would move these axes, but not those of gamma and beta. It leaves alone what reads the
-    result of a reshape.
-    """
-
-    data = wildcard()
-    pattern = is_op("relax.nn.layer_norm")(data, wildcard(), wildcard())
-
-    def where(self, match: Match) -> bool:
-        is_reshaped = op_name(match.graph.value(match.data)) == "relax.reshape"
-        return len(match.root.attrs.axes) > 1 and not is_reshaped
-
-    def plan(self, match: Match) -> Expr | Refusal:
-        """The shape."""
-        return match.data.ty.shape or Refusal("the shape of the data is not known")
-
-    def rewrite(self, match: Match, plan: Expr) -> Expr:
-        data = relax.op.reshape(match.data, plan)
-        return relax.Call(match.root.op, [data, *match.root.args[1:]], match.root.attrs)
 
 
 class TransposeBeforeElementwise(Rule):
@@ -97,28 +59,6 @@ class TransposeBeforeElementwise(Rule):
         tensors = tensors_of(match.root)
         arguments = [_moved_back(match.graph, a, plan) if a in tensors else a for a in match.root.args]
         return relax.op.permute_dims(relax.Call(match.root.op, arguments, match.root.attrs), plan)
-
-
-class PixelShuffle(Rule):
-    """Replace nn.pixel_shuffle with a reshape, a transpose and a reshape, as TVM's importer writes most.
-
-    Why legal: splitting the channels into (C, b, b) and moving the two b behind H and W is what it does.
-    """
-
-    data = wildcard()
-    pattern = is_op("relax.nn.pixel_shuffle")(data)
-
-    def where(self, match: Match) -> bool:
-        return match.data.ty.ndim == 4
-
-    def plan(self, match: Match) -> Answer | Refusal:
-        return Refusal("the shape is dynamic") if shape_of(match.data) is None else LEGAL
-
-    def rewrite(self, match: Match, plan: object) -> Expr:
-        block = int(match.root.attrs.upscale_factor)
-        batch, channels, height, width = known_shape(match.data)
-        split = relax.op.reshape(match.data, (batch, channels // block**2, block, block, height, width))
-        return relax.op.reshape(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]), known_shape(match.root))
 
 
 class TransposeBeforeShuffle(SpelledShuffle):
@@ -238,7 +178,7 @@ def ConvertToNHWC() -> tvm.transform.Pass:
     """
     return tvm.transform.Sequential(
         [
-            rule_pass("BeforeConvertLayout", SplitInOne(), LayerNormOfSeveralAxes(), PixelShuffle()),
+            before_convert_layout(),
             relax.transform.ConvertLayout(LAYOUTS),
             relax.transform.EliminateCommonSubexpr(),  # what it reads twice has one user more
             rule_pass(
