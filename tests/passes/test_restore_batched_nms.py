@@ -133,6 +133,22 @@ def test_classes_are_compared_and_nothing_of_the_trick_stays(model):
     assert not any(isinstance(node, relay.If) for node in Graph(after["main"]).nodes)
 
 
+def test_coordinates_that_are_shifted_by_different_numbers_stay():
+    after, _ = apply(
+        detection_pipeline(), imported(Joined(lambda boxes, shift: as_columns(boxes, boxes[:, 0])))
+    )
+    assert "zeros_like" in class_ids_of(nms_calls(after)[0])
+
+    def unlike(boxes, shift):
+        return torch.cat((boxes[:, :2] + shift[:, None], boxes[:, 2:] + shift.flip(0)[:, None]), 1)
+
+    after, _ = apply(detection_pipeline(), imported(Joined(unlike)))
+    assert "concatenate" in ops(after) and "zeros_like" in class_ids_of(nms_calls(after)[0])
+    by_a_coordinate = Joined(lambda boxes, _: as_columns(boxes, boxes[:, 0]))
+    after, _ = apply(detection_pipeline(), imported(by_a_coordinate))
+    assert "zeros_like" in class_ids_of(nms_calls(after)[0])
+
+
 @pytest.mark.parametrize("model, most", [(Batched(), -1), (Batched(10), 10), (Filtered(), 7)])
 def test_the_first_k_are_asked_of_the_nms(model, most):
     after, _ = apply(detection_pipeline(), imported(model))
@@ -175,15 +191,43 @@ class Repeated(torch.nn.Module):
         return torchvision.ops.nms(boxes + (ids.float() * 4096)[:, None].repeat(1, 4), scores, 0.5)
 
 
+class Joined(torch.nn.Module):
+    """Shifts parts of the coordinates, and joins them."""
+
+    def __init__(self, join):
+        super().__init__()
+        self.join = join
+
+    def forward(self, boxes, scores, ids):
+        moved = self.join(boxes, ids.float() * (boxes.max() + 1))
+        return torchvision.ops.nms(moved, scores, 0.5)
+
+
+def as_halves(boxes, shift):
+    return torch.cat((boxes[:, :2] + shift[:, None], boxes[:, 2:] + shift[:, None]), 1)
+
+
+def as_columns(boxes, shift):
+    left, top, right, bottom = boxes.unbind(1)
+    return torch.stack((left + shift, shift + top, right + shift, bottom + shift), -1)
+
+
+def split_by_coordinate(boxes, shift):
+    return torch.cat([each + shift[:, None] for each in boxes.split(1, 1)], -1)
+
+
 @pytest.mark.parametrize(
     "model",
     [
+        Joined(as_halves),
+        Joined(as_columns),
+        Joined(split_by_coordinate),
         Moved(lambda boxes, _: boxes.max() - boxes.min() + 1),
         Moved(lambda boxes, _: boxes.max(1)[0].max() + 1),
         Moved(lambda boxes, _: boxes.flatten().max(0)[0] + 1),
         Repeated(),
     ],
-    ids=["the extent", "along one axis at a time", "flat", "repeated"],
+    ids=["halves", "columns", "split", "the extent", "along one axis at a time", "flat", "repeated"],
 )
 def test_other_spellings_of_the_trick(model):
     after, _ = apply(detection_pipeline(), imported(model))
@@ -205,6 +249,10 @@ def test_other_spellings_of_the_trick(model):
         (Moved(lambda boxes, _: boxes.min() + 1), "is not computed from the largest coordinate"),
         (Moved(lambda boxes, _: boxes.max() - boxes[:, 2:].min() + 1), "is not computed from the largest"),
         (Moved(lambda boxes, _: boxes.max() - boxes.max() + 1), "is not computed from the largest"),
+        (
+            Joined(lambda boxes, shift: torch.stack([boxes[:, at] + shift for at in (2, 3, 0, 1)], 1)),
+            "the largest coordinate of other boxes",
+        ),
         (Moved(lambda boxes, _: boxes.max()), "nor the largest coordinate plus one"),
         (FixedOffset(100.0), "an offset of 100.0 may let boxes of different classes overlap"),
         (

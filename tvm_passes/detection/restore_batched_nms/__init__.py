@@ -5,6 +5,7 @@ from .empty_case import NmsOfNothing
 from .imported_nms import NmsOfOnnx, NmsOfPyTorch
 from .offset_trick import OffsetByClass
 from .same_branches import SameNmsOnBothBranches
+from .shifted_coordinates import ShiftedCoordinates
 
 
 class RestoreBatchedNMS(RulePass):
@@ -29,4 +30,4 @@ class RestoreBatchedNMS(RulePass):
     }
     """
 
-    rules = (NmsOfPyTorch, NmsOfOnnx, OffsetByClass, NmsOfNothing, SameNmsOnBothBranches)
+    rules = (NmsOfPyTorch, NmsOfOnnx, ShiftedCoordinates, OffsetByClass, NmsOfNothing, SameNmsOnBothBranches)
