@@ -58,12 +58,14 @@ def median(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr | 
     return (values, indices) if len(inputs) == 3 else values
 
 
-def nanmedian(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr | tuple[relay.Expr, ...]:
+def nanmedian(
+    converter: Converter, inputs: Inputs, input_types: InputTypes
+) -> relay.Expr | tuple[relay.Expr, ...]:
     """TVM lacks it: the lower of the two elements in the middle of those that are not NaN."""
     data, axis, keepdims = inputs if len(inputs) == 3 else (relay.reshape(inputs[0], [-1]), 0, False)
     dtype = converter.infer_type(data).dtype
     if not functions.is_float(dtype) or not converter.infer_shape_with_prelude(data):
-        return median(converter, inputs, _)
+        return median(converter, inputs, input_types)
     ordered, order = _sorted(converter, data, axis, False)  # with NaN last
     known = relay.cast(relay.logical_not(relay.isnan(data)), "int64")
     last = relay.subtract(relay.sum(known, axis, keepdims=True), relay.const(1, "int64"))
