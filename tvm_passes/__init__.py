@@ -36,6 +36,7 @@ else:
         from .cleanup.canonicalize import Canonicalize, canonical_pipeline
         from .cleanup.combine_transposes import CombineTransposes
         from .cleanup.limit_fusion import LimitFusion
+        from .cleanup.separate_scalars import SeparateScalars
         from .cleanup.spare_kernels import SpareKernels
         from .convolution.align_filters import AlignFilters
         from .convolution.concatenate_in_place import ConcatenateInPlace
@@ -139,6 +140,7 @@ __all__ = [
     "Rule",
     "RulePass",
     "SelectBeforeConvolution",
+    "SeparateScalars",
     "SinkDepthToSpace",
     "SpareKernels",
     "SplitConcatenate",

@@ -26,6 +26,7 @@ from .analysis.targets import (
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.limit_fusion import LimitFusion
+from .cleanup.separate_scalars import SeparateScalars
 from .cleanup.spare_kernels import SpareKernels
 from .convolution.align_filters import AlignFilters
 from .convolution.concatenate_in_place import ConcatenateInPlace
@@ -318,6 +319,7 @@ def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential
         SpareKernels(),
         *([ConcatenateInPlace(target)] if is_for_gpu(target) else []),  # a split is read as a whole by now
         LimitFusion(),
+        SeparateScalars(),  # after all that takes equal constants for one
     ]
     if has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights

@@ -16,6 +16,7 @@ from tvm import relay
 from ...analysis.constants import fold_constants, with_weights
 from ...analysis.static import is_static
 from ...analysis.targets import has_onednn
+from ...cleanup.separate_scalars import with_separate_scalars
 from ...engine.graph import Graph, belongs_to_a_backend
 from ...engine.without_collector import without_collector
 from ..arrays import Array
@@ -80,7 +81,7 @@ def _built(
     if has_onednn(target):
         mod = weights_in_turn(mod)
     # TVM compiles each computation of weights alone: for batch norms and layouts of a detector, five seconds.
-    mod = fold_constants(with_weights(mod, params))
+    mod = with_separate_scalars(fold_constants(with_weights(mod, params)))
     if not is_static:
         return relay.vm.compile(mod, target)
     lib = relay.build(mod, target)
