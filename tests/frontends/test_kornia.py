@@ -215,12 +215,16 @@ def test_augmentations_without_chance(case):
     assert assert_equal(AUGMENTATIONS[case](kornia.augmentation), (IMAGE,), {}) == []
 
 
+def test_crop_by_indices_is_of_the_boxes_of_the_example():
+    """kornia takes them as numbers of Python."""
+    tensors = IMAGE, BOXES[:1].long().repeat(2, 1, 1)
+    with pytest.warns(UserWarning, match="is fixed to its value for the example inputs"):
+        mod, _ = from_pytorch(Called(transform.crop_by_indices, {}), tensors)
+    (found,) = runner(mod)(*(each.numpy() for each in tensors))
+    np.testing.assert_array_equal(found, transform.crop_by_indices(*tensors).numpy())
+
+
 REFUSED = {
-    "crop_by_indices": (
-        transform.crop_by_indices,
-        (IMAGE, BOXES[:1].long().repeat(2, 1, 1)),
-        "aten::copy_",  # into a tensor of a size that unique counts at run time
-    ),
     "find_homography_dlt": (
         geometry.find_homography_dlt,
         (seeded(1, 6, 2), seeded(1, 6, 2) + 1),
