@@ -38,7 +38,12 @@ class SeparateScalars(Pass):
     """
 
     def __init__(self) -> None:
-        super().__init__(with_separate_scalars)
+        super().__init__(_separated)
+
+
+def _separated(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
+    result = with_separate_scalars(mod, report)
+    return mod if result.same_as(mod) else typed(result).module
 
 
 def with_separate_scalars(mod: tvm.IRModule, report: PassReport | None = None) -> tvm.IRModule:
