@@ -481,11 +481,6 @@ def test_nms_keeps_what_torchvision_keeps():
         (lambda x: F.conv2d(x[:1], x[x[:, 0, 0, 0] > 0]), torch.rand(3, 2, 3, 3), "number of its filters"),
         (lambda x: ops.nms(x[:, :4], x[:, 4], 0.5), torch.rand(3, 5).double(), "float32"),
         (lambda x: F.conv2d(x, x), torch.ones(1, 1, 3, 3, dtype=torch.int64), "int64"),
-        (
-            lambda x: F.interpolate(x, scale_factor=1.3, mode="bilinear"),
-            torch.ones(1, 1, 3, 3).byte(),
-            "uint8",
-        ),
     ],
 )
 def test_refusals_say_why(function, tensor, reason):
