@@ -132,5 +132,5 @@ def test_as_an_option_of_the_pipeline(masks, outputs):
 
 
 def test_masks_that_there_are_not():
-    with pytest.raises(ValueError, match="masks must be pasted, raw, encoded, not 'drawn'"):
+    with pytest.raises(ValueError, match="masks must be one of pasted, raw, encoded, not 'drawn'"):
         detection_pipeline("llvm", masks="drawn")
