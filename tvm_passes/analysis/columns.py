@@ -52,14 +52,14 @@ def _before(column: Column) -> Column | None:
     name, rank = op_name(expr), len(type_of(expr).shape)
     data = expr.args[0] if isinstance(expr, relay.Call) and expr.args else None
     if name == "take" and rank == 1 and expr.attrs.axis is not None:
-        place, width = constant(expr.args[1]), _width(data)
+        place, count = constant(expr.args[1]), width(data)
         is_of_columns = len(type_of(data).shape) == 2 and int(expr.attrs.axis) % 2 == 1
-        if is_of_columns and place is not None and width is not None:
-            return Column(data, int(place) % width)
+        if is_of_columns and place is not None and count is not None:
+            return Column(data, int(place) % count)
     if name == "strided_slice" and rank == 2:
         first = _first_column(expr)
         return None if first is None else Column(data, first + index)
-    if name in ("squeeze", "reshape", "expand_dims") and _width(expr) == _width(data) == 1:
+    if name in ("squeeze", "reshape", "expand_dims") and width(expr) == width(data) == 1:
         return Column(data)
     if name == "concatenate" and rank == 2 and int(expr.attrs.axis) % 2 == 1:
         return _part(data, index)
@@ -70,21 +70,21 @@ def _before_split(item: relay.TupleGetItem, index: int) -> Column | None:
     split = item.tuple_value
     if op_name(split) != "split" or len(type_of(item).shape) != 2 or int(split.attrs.axis) % 2 != 1:
         return None
-    widths = [_width(relay.TupleGetItem(split, at)) for at in range(item.index)]
-    known = [width for width in widths if width is not None]
+    widths = [width(relay.TupleGetItem(split, at)) for at in range(item.index)]
+    known = [count for count in widths if count is not None]
     return Column(split.args[0], sum(known) + index) if len(known) == len(widths) else None
 
 
 def _part(parts: relay.Tuple, index: int) -> Column | None:
     for part in parts.fields:
-        width = _width(part)
-        if width is None or index < width:
-            return None if width is None else Column(part, index)
-        index -= width
+        count = width(part)
+        if count is None or index < count:
+            return None if count is None else Column(part, index)
+        index -= count
     return None
 
 
-def _width(expr: relay.Expr) -> int | None:
+def width(expr: relay.Expr) -> int | None:
     """The number of columns."""
     shape = type_of(expr).shape
     return 1 if len(shape) == 1 else getattr(shape[1], "value", None) if len(shape) == 2 else None
@@ -93,11 +93,11 @@ def _width(expr: relay.Expr) -> int | None:
 def _first_column(call: relay.Call) -> int | None:
     """The first of the columns that a slice takes from all rows; None if it takes some rows or columns."""
     attrs, data = call.attrs, call.args[0]
-    width, rows = _width(data), [type_of(each).shape[0] for each in (call, data)]
-    if width is None or any(int(step) != 1 for step in attrs.strides or ()):
+    count, rows = width(data), [type_of(each).shape[0] for each in (call, data)]
+    if count is None or any(int(step) != 1 for step in attrs.strides or ()):
         return None
     axes = range(len(attrs.begin)) if attrs.axes is None else [int(axis) % 2 for axis in attrs.axes]
     if 0 in axes and getattr(rows[0], "value", -1) != getattr(rows[1], "value", -2):
         return None
     firsts = [int(begin) for axis, begin in zip(axes, attrs.begin) if axis == 1]
-    return firsts[0] % width if firsts else 0
+    return firsts[0] % count if firsts else 0

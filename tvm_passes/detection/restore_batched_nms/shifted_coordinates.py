@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ...analysis.columns import Column, source_of
+from ...analysis.columns import Column, source_of, width
 from ...engine.expressions import either_way, is_same, op_name, type_of
 from ...engine.rule import NO_MATCH, Answer, Match, Rule
 from ..selection import as_given, in_order
@@ -68,24 +68,16 @@ def _without(part: relay.Expr, shift: relay.Expr) -> relay.Expr | None:
 
 
 def _is_one_for_each_box(shift: relay.Expr) -> bool:
-    return _width(shift) == 1
+    return width(shift) == 1
 
 
 def _whole(parts: list[relay.Expr]) -> relay.Expr | None:
     """The tensor of four columns that these parts are, in order, or None."""
-    columns = [source_of(Column(part, at)) for part in parts for at in range(_width(part) or 0)]
+    columns = [source_of(Column(part, at)) for part in parts for at in range(width(part) or 0)]
     whole = columns[0].of if columns else parts[0]
     is_one = all(column.of.same_as(whole) for column in columns)
-    are_all = (
-        [column.place for column in columns] == [0, 1, 2, 3] and _rank(whole) == 2 and _width(whole) == 4
-    )
+    are_all = [column.place for column in columns] == [0, 1, 2, 3] and _rank(whole) == 2 and width(whole) == 4
     return whole if is_one and are_all else None
-
-
-def _width(expr: relay.Expr) -> int | None:
-    """The number of columns, of which a vector has one."""
-    shape = type_of(expr).shape
-    return 1 if len(shape) == 1 else getattr(shape[1], "value", None)
 
 
 def _rank(expr: relay.Expr) -> int:
