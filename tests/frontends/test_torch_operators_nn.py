@@ -7,13 +7,8 @@ from torch.utils._pytree import tree_leaves
 from torchvision import ops
 
 from frontends import ImportFailure, from_pytorch
-from tests.frontends.test_from_pytorch import Returning, assert_computes
 from tests.frontends.torch_functions import assert_right
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
+from tests.frontends.torch_models import Returning, assert_computes
 
 
 def assert_all(functions, *tensors, rtol=1e-4, atol=1e-5):
