@@ -14,7 +14,9 @@ from frontends.relax import ImportFailure
 from frontends.relax._onnx import graph, resizing
 from tests.models.super_resolution import channels_of, super_resolution_model
 from tests.relax.modules import QUICK, Of, compiled, run
-from tests.relax.onnx_cases import FAMILIES, IMAGE, REDUCING, case, integers, model_of, random
+from tests.relax.onnx_cases import FAMILIES, model_of
+from tests.relax.onnx_cases.case import IMAGE, case, integers, random
+from tests.relax.onnx_cases.reductions import REDUCING
 from tests.relax.onnx_models import FLOAT, INT64, exported, graph_of, in_onnxruntime, of_graph
 from tvm_passes import runtime
 from tvm_passes.relax import convolution_pipeline
