@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import topi_ext  # noqa: F401  (before tvm)
+from topi_ext.corrections.backend import HALF_TANH  # before tvm
 
 import tvm
 from tvm import relay, te
@@ -61,21 +61,40 @@ def test_compiles_with_the_cuda_12_of_the_wheels(source):
     assert status == 0, log.value.decode()
 
 
-def test_what_a_callback_of_the_user_returns_is_corrected():
-    from topi_ext.corrections import backend as mends
+POSTPROC = "tvm_callback_cuda_postproc"
 
-    name = "tvm_callback_cuda_postproc"
-    ours = tvm.get_global_func(name)
+
+@pytest.mark.parametrize("calls_the_one_before", [False, True])
+def test_what_a_callback_of_the_user_returns_is_corrected(calls_the_one_before):
+    """Whenever it is registered, and whether it calls the one that was there or not."""
+    before = tvm.get_global_func(POSTPROC)
+
+    def theirs(code, target):
+        code = str(before(code, target)) if calls_the_one_before else str(code)
+        return f"// theirs\n{code}"
+
+    tvm.register_func(POSTPROC, theirs, override=True)
     try:
-        theirs = f"code {mends.HALF_TANH}"
-        tvm.register_func(name, lambda code, target: theirs, override=True)
-        mends.apply()
-        found = tvm.get_global_func(name)("code", None)
+        sources = [cuda_source(relay.maximum, (4, 300), (4, 300), dtype="float16") for _ in range(2)]
     finally:
-        tvm.register_func(name, ours, override=True)
-    assert (
-        found == mends.define_htanh_before_cuda_12_8(f"code {mends.HALF_TANH}") != f"code {mends.HALF_TANH}"
-    )
+        tvm.register_func(POSTPROC, before, override=True)
+    for source in sources:
+        corrected, line, _ = source.partition(HALF_TANH)
+        assert line and corrected.rstrip().endswith("< 1208")
+        assert source.count("#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1208") == 1
+        assert source.count("__device__ __forceinline__ float greatest_of_two(") <= 1
+        assert source.count("// theirs") == 1
+    assert "// theirs" not in cuda_source(relay.tanh, (4, 300), dtype="float16")
+
+
+def test_the_callback_is_there_again_after_the_user_has_removed_it():
+    before = tvm.get_global_func(POSTPROC)
+    tvm._ffi.registry.remove_global_func(POSTPROC)
+    try:
+        corrected, line, _ = cuda_source(relay.tanh, (4, 300), dtype="float16").partition(HALF_TANH)
+    finally:
+        tvm.register_func(POSTPROC, before, override=True)
+    assert line and corrected.rstrip().endswith("< 1208")
 
 
 def test_how_tvm_was_built_is_asked_once():

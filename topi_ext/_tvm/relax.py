@@ -41,6 +41,7 @@ __all__ = [
     "TupleType",
     "Type",
     "address_of",
+    "are_same",
     "as_bits",
     "assertion",
     "atomic",
@@ -167,6 +168,11 @@ def compiled(function: tir.PrimFunc, llvm: tvm.target.Target) -> Callable[..., N
 def register_function(name: str) -> Callable[[Callable], Callable]:
     """Register the function that is decorated. TVM keeps it if its module is imported again."""
     return tvm.register_global_func(name, override=True)
+
+
+def are_same(function: tvm.runtime.Object, other: tvm.runtime.Object) -> bool:
+    """Whether two functions of TVM are one."""
+    return bool(function.same_as(other))
 
 
 class _Bytes(ctypes.Structure):

@@ -36,6 +36,7 @@ __all__ = [
     "TupleType",
     "Type",
     "address_of",
+    "are_same",
     "as_bits",
     "assertion",
     "atomic",
@@ -136,6 +137,11 @@ def compiled(function: tir.PrimFunc, llvm: tvm.target.Target) -> Callable[..., N
 def register_function(name: str) -> Callable[[Callable], Callable]:
     """Register the function that is decorated. TVM keeps it if its module is imported again."""
     return tvm.register_func(name, override=True)
+
+
+def are_same(function: tvm.runtime.PackedFunc, other: tvm.runtime.PackedFunc) -> bool:
+    """Whether two functions of TVM are one: each look at the registry has an object of its own."""
+    return function.handle.value == other.handle.value
 
 
 def put_before(name: str, native: ctypes.CDLL) -> Any:
