@@ -21,7 +21,7 @@ from .analysis.targets import (
     has_onednn,
     has_tensor_cores,
     is_for_gpu,
-    target_of,
+    target_or_current,
 )
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
@@ -63,10 +63,10 @@ from .engine.graph import calls_of
 from .engine.report import Report, recording
 from .engine.typed import remembering
 from .engine.without_collector import without_collector
-from .module_argument import check_module
 from .quantize.calibration import Calibration
 from .quantize.float_from_qdq import FloatFromQDQ
 from .quantize.in_int8 import InInt8
+from .runtime.params_argument import checked
 from .subpixel.convolve_before_resize import ConvolveBeforeResize
 from .subpixel.fold_space_to_depth import FoldSpaceToDepth
 from .subpixel.move_depth_to_space import MoveDepthToSpace
@@ -115,7 +115,7 @@ def detection_pipeline(
         raise ValueError(f"detection_pipeline: masks must be one of {', '.join(MASKS)}, not {masks!r}")
     if outputs not in (None, *OUTPUTS):
         raise ValueError(f"detection_pipeline: outputs must be one of {', '.join(OUTPUTS)}, not {outputs!r}")
-    machine = _target_or_current("detection_pipeline", target)
+    machine = target_or_current(target, "detection_pipeline")
     dtype = _dtype("detection_pipeline", machine, dtype, calibration)
     on_tensor_cores = has_tensor_cores(machine, dtype)
     in_half = dtype != "float32"
@@ -154,7 +154,7 @@ def subpixel_pipeline(
     default "float16", since tensor cores do not multiply float32. "float32" keeps all types.
     "int8" is that of `detection_pipeline`.
     """
-    machine = _target_or_current("subpixel_pipeline", target)
+    machine = target_or_current(target, "subpixel_pipeline")
     dtype = _dtype("subpixel_pipeline", machine, dtype, calibration)
     stages = [*_in_float(dtype), _restore_warps(), _restore_shuffles()]
     # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
@@ -183,7 +183,7 @@ def explain(
     `params` are weights that are not bound to the function yet; most passes over convolutions rearrange them,
     and refuse those that are parameters. The report prints as a table; its `module` is the rewritten module.
     """
-    check_module(mod, "explain")
+    params = checked(mod, params, "explain")
     if not isinstance(passes, (tvm.transform.Pass, type(None))):
         raise TypeError(
             f"explain: passes must be a pass, not {passes!r}: call a class, such as RestoreBatchedNMS(), and "
@@ -358,10 +358,6 @@ def _warn_of_parameters(mod: tvm.IRModule, caller: str) -> None:
 
 
 # --- targets
-
-
-def _target_or_current(pipeline: str, target: str | tvm.target.Target | None) -> tvm.target.Target | None:
-    return target_of(target, pipeline) if target else tvm.target.Target.current()
 
 
 def _dtype(

@@ -1,5 +1,7 @@
 """The passes over graphs of Relax: what they leave, what it computes, and what they refuse."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -49,6 +51,15 @@ def test_a_target_by_its_name():
     assert list(target.attrs["libs"]) == ["cudnn-frontend"]
     with pytest.raises(ValueError, match="convolution_pipeline: TVM does not know the target 'lvm'"):
         convolution_pipeline("lvm")
+
+
+def test_what_is_no_module():
+    for passes in (convolution_pipeline("llvm"), FuseConv2dNHWC("llvm")):
+        name = passes.info.name
+        with pytest.raises(TypeError, match=f"^{name}: mod must be a tvm.IRModule, not str: give what"):
+            passes("x")
+        with pytest.raises(TypeError, match=f"^{name}: a pass can be neither copied nor pickled"):
+            copy.copy(passes)
 
 
 class Block(nn.Module):

@@ -55,6 +55,14 @@ def network(rows=SHAPE[0]):
     return builder.get()
 
 
+def test_parameters_that_main_does_not_take():
+    with pytest.warns(UserWarning, match="compile: params has w, which main does not take: ignored"):
+        model = runtime.compile(network(), QUICK, {"w": WEIGHT})
+    assert_right(model(numbers(*SHAPE)), numbers(*SHAPE))
+    with pytest.raises(ValueError, match=r"params\['x'\] must be float32 \(6, 16\), not float32 \(16\)"):
+        runtime.compile(network(), QUICK, {"x": WEIGHT})
+
+
 def assert_right(outputs, x):
     wanted = {"line": 2 * x + 1, "flat": x.reshape(-1), "same": x, "weight": WEIGHT}
     assert list(outputs) == list(wanted)

@@ -7,6 +7,7 @@ import torch
 import frontends
 from tests.helpers import module
 from tvm_passes import Canonicalize, ConvertToNHWC, detection_pipeline, explain, runtime, subpixel_pipeline
+from tvm_passes.runtime import build
 from tvm_passes.runtime.compile_failure import failure_of
 from tvm_passes.runtime.failure import explained
 
@@ -30,7 +31,7 @@ def test_the_operator_and_its_place_in_the_model():
     mod, params = frontends.from_pytorch(Grouped().eval(), torch.rand(1, 8, 12, 12))
     mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     with pytest.raises(runtime.CompileFailure) as failure:
-        runtime.compile(ConvertToNHWC()(mod), CUDA)  # for no target, so to a layout without a kernel
+        runtime.build_library(ConvertToNHWC()(mod), CUDA)  # for no target, so to a layout without a kernel
     message = str(failure.value)
     assert "\n" not in message and len(message) < 300
     assert message.startswith("cannot compile nn.conv2d") and "at aten::_convolution_1" in message
@@ -85,7 +86,8 @@ def test_an_architecture_that_nvcc_does_not_know():
     """It stops before it reads the code, which was quoted for a page."""
     said = "#include <a.h>\n\nCompilation error:\nnvcc fatal   : Unsupported gpu architecture 'sm_1'\n"
     found = failure_of("exp", tvm.target.Target("cuda -arch=sm_90"), tvm.TVMError(said))
-    assert str(found).endswith("for cuda -arch=sm_90: nvcc fatal : Unsupported gpu architecture 'sm_1'")
+    assert "for cuda -arch=sm_90: nvcc fatal : Unsupported gpu architecture 'sm_1'" in str(found)
+    assert str(found).endswith(": give the target an -arch that this nvcc knows")
 
 
 MODULES = {
@@ -113,6 +115,56 @@ def test_what_are_no_parameters():
         runtime.compile(mod, "llvm", [])
     with pytest.raises(TypeError, match=r"params\['x'\] must be an array of TVM or NumPy, not Tensor"):
         runtime.compile(mod, "llvm", {"x": torch.zeros(2)})
+
+
+def convolution():
+    mod, params = frontends.from_pytorch(torch.nn.Conv2d(3, 4, 3).eval(), torch.rand(1, 3, 8, 8))
+    return mod, params, next(name for name in params if name.endswith("bias"))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda *of: runtime.compile(of[0], "llvm", of[1]), lambda *of: explain(of[0], params=of[1])]
+)
+def test_parameters_that_main_does_not_take(call):
+    """A state_dict has other names: its weights would stay inputs, without a word."""
+    mod, params, _ = convolution()
+    others = {f"w{place}": np.zeros(4, "float32") for place in range(5)}
+    with pytest.warns(
+        UserWarning, match="params has w0, w1, w2 and 2 more, which main does not take: ignored"
+    ):
+        call(mod, {**params, **others})
+
+
+@pytest.mark.parametrize("shape, dtype", [((3,), "float32"), ((4,), "float64")])
+def test_parameters_of_another_type(shape, dtype):
+    mod, params, bias = convolution()
+    reason = rf"params\['{bias}'\] must be float32 \(4\), not {dtype} \({shape[0]}\)"
+    for call in (
+        lambda params: runtime.compile(mod, "llvm", params),
+        lambda params: explain(mod, None, params),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            call({**params, bias: np.zeros(shape, dtype)})
+
+
+NOT_HERE = "compile: there is no cuda.* here: give device=, or compile by runtime.build_library"
+
+
+@pytest.mark.parametrize(
+    "target, options, reason",
+    [
+        ("llvm", {"device": "gpu:0"}, "'gpu:0' is no device: give such as cpu, cuda or cuda:1"),
+        ("llvm", {"device": "cuda:x"}, "'cuda:x' is no device"),
+        ("llvm", {"device": "cuda:77"}, NOT_HERE),
+        ("c", {}, 'the target "c" is source code'),
+        ("llvm", {"cuts": True}, "compile: there is no option cuts: give some of cut, copy_outputs"),
+    ],
+)
+def test_what_does_not_run_is_said_before_it_is_compiled(target, options, reason, monkeypatch):
+    monkeypatch.setattr(build, "built", None)
+    x = relay.var("x", shape=(2,))
+    with pytest.raises((TypeError, ValueError), match=reason):
+        runtime.compile(module(x, x + x), target, **options)
 
 
 @pytest.mark.parametrize("passes", [Canonicalize, [Canonicalize()]])

@@ -1,7 +1,9 @@
 """Saved models: that they run as before, and that a folder is refused that is not whole or not for here."""
 
+import copy
 import importlib.metadata
 import json
+import pickle
 import platform
 import shutil
 import subprocess
@@ -64,6 +66,31 @@ def test_a_static_network(written):
     manifest = runtime.read_manifest(written)
     assert manifest["executor"] == "graph" and manifest["about"] == {"by": "a test"}
     assert manifest["inputs"] == [{"name": "image", "shape": [1, 3, *SIZE], "dtype": "float32"}]
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickle.dumps])
+def test_a_model_is_not_copied(written, duplicate):
+    with pytest.raises(
+        TypeError, match=r"Model: it can be neither copied nor pickled: .* call runtime.load there"
+    ):
+        duplicate(runtime.load(written))
+
+
+def test_what_cannot_be_saved(tmp_path):
+    mod, lib = colours()[0], tvm.IRModule()
+    with pytest.raises(TypeError, match="save: about must be what JSON can hold"):
+        runtime.save(tmp_path / "new", lib, mod, TARGET, {"by": object()})
+    with pytest.raises(ValueError, match="save: TVM does not know the target 'lvm'"):
+        runtime.save(tmp_path / "new", lib, mod, "lvm")
+    with pytest.raises(ValueError, match=r"save_sizes: give a network .*, as \{1: \(lib, mod\)\}"):
+        runtime.save_sizes(tmp_path / "new", [(lib, mod)], TARGET)
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(TypeError, match="save: lib must be what build_library returns, not IRModule"):
+        runtime.save(tmp_path / "new", lib, mod, TARGET)
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "inside"):
+        with pytest.raises(FolderError, match=f"{place} cannot be made .*: give another folder"):
+            runtime.save(place, lib, mod, TARGET)
 
 
 def test_a_network_of_dynamic_shapes(tmp_path):

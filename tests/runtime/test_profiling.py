@@ -51,6 +51,22 @@ def test_a_profiled_model_still_runs():
     np.testing.assert_array_equal(model(numbers(1, 3, *SIZE)), before)
 
 
+@pytest.mark.parametrize(
+    "inputs, reason",
+    [
+        ([], "Model: the inputs are .*; .* is missing"),
+        ([numbers(3, *SIZE)], r"must be float32 \(1, 3, 24, 32\), not float32 \(3, 24, 32\)"),
+    ],
+)
+def test_inputs_are_checked_as_in_a_call(inputs, reason):
+    """Of others, the kernels read whatever lies in memory, and the times were of that."""
+    model = runtime.compile(network(), "llvm")
+    with pytest.raises((TypeError, ValueError), match=reason):
+        runtime.profile(model, *inputs)
+    with pytest.raises(TypeError, match=r"profile: model must be a Model, as of runtime.compile, not str"):
+        runtime.profile("model", *inputs)
+
+
 @pytest.mark.gpu
 def test_on_a_gpu():
     model = runtime.compile(network(), "cuda")

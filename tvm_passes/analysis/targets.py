@@ -28,6 +28,11 @@ def target_of(target: str | tvm.target.Target, caller: str) -> tvm.target.Target
         ) from reason
 
 
+def target_or_current(target: str | tvm.target.Target | None, caller: str) -> tvm.target.Target | None:
+    """The same, or the target of the context, which may be none, where none is given."""
+    return target_of(target, caller) if target else tvm.target.Target.current()
+
+
 def parsed(target: str | tvm.target.Target) -> tvm.target.Target:
     """The target of a text such as "cuda -arch=sm_90"; TVM 0.27 itself takes options in JSON only."""
     if tvm_in_use.has_relay or not isinstance(target, str) or target.startswith("{"):

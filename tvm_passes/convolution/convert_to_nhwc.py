@@ -13,6 +13,7 @@ from tvm import relay
 
 from ..analysis.constants import fold_constants
 from ..analysis.half_precision import HALF, holds
+from ..analysis.targets import target_of
 from ..engine.expressions import constant, location
 from ..engine.graph import calls_of
 from ..engine.module_pass import Pass
@@ -60,7 +61,7 @@ class ConvertToNHWC(Pass):
     def __init__(self, target: str | tvm.target.Target | None = None, to_be: str | None = None) -> None:
         if to_be is not None and to_be not in HALF:
             raise ValueError(f"ConvertToNHWC: to_be must be None or one of {', '.join(HALF)}, not {to_be!r}")
-        target = tvm.target.Target(target) if target else None
+        target = target_of(target, type(self).__name__) if target else None
         super().__init__(partial(_converted, target=target, to_be=to_be))
 
 

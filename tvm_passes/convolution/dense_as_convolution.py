@@ -16,6 +16,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 from ..analysis.convolution import as_constant, of_each_channel
 from ..analysis.evaluate import value_of
 from ..analysis.operators import ACTIVATIONS, keeps_elements, keeps_order
+from ..analysis.targets import target_or_current
 from ..engine.expressions import batch_shape, constant, known_shape, op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
@@ -197,7 +198,7 @@ class DenseAsConvolution(RulePass):
     RESHAPES = (ReshapeBack, ReshapeTwice, BiasBeforeReshape, ActivationBeforeReshape)
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
-        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        target = target_or_current(target, type(self).__name__)
         of_dense = OfDenseInAnyBatch if takes_any_batch(target) else OfDense
         self.rules = (OfSameWeights, of_dense, *self.RESHAPES)
         super().__init__()

@@ -28,7 +28,7 @@ from ..analysis.half_precision import HALF, RANGES
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.precision import gains, why_not_half
 from ..analysis.scalar_functions import activation_of, call_below
-from ..analysis.targets import has_onednn
+from ..analysis.targets import has_onednn, target_or_current
 from ..engine.expressions import constant, op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
@@ -346,7 +346,7 @@ class FuseConv2dNHWC(RulePass):
         if to_be is not None and to_be not in HALF:
             raise ValueError(f"FuseConv2dNHWC: to_be must be None or one of {', '.join(HALF)}, not {to_be!r}")
         taken = {None: (), "float16": (ToBeFloat16,), "bfloat16": (ToBeBfloat16,)}[to_be]
-        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        target = target_or_current(target, type(self).__name__)
         first = [OfFloat if also_float32 else OfHalf, *taken]
         squashing = []
         if also_float32 and to_be is None:

@@ -17,6 +17,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
 from ..analysis.convolution import as_constant
+from ..analysis.targets import target_or_current
 from ..engine.expressions import constant, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
@@ -117,7 +118,7 @@ class PixelsAsFilters(RulePass):
     """
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
-        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        target = target_or_current(target, type(self).__name__)
         self.rules = (type(OfSquares.__name__, (OfSquares,), {"target": target}),)
         super().__init__()
 

@@ -16,6 +16,7 @@ from tvm.relay.dataflow_pattern import is_op
 
 from ..analysis.convolution import as_constant
 from ..analysis.half_precision import HALF
+from ..analysis.targets import target_or_current
 from ..engine.expressions import constant, known_shape, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
@@ -110,7 +111,7 @@ class PixelsInPairs(RulePass):
     """
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
-        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        target = target_or_current(target, type(self).__name__)
         self.rules = (type(OfPairs.__name__, (OfPairs,), {"target": target}),)
         super().__init__()
 

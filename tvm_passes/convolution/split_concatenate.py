@@ -15,7 +15,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import channel_axis, weights_of, why_not_plain, with_weights
 from ..analysis.operators import is_elementwise
-from ..analysis.targets import is_for_gpu
+from ..analysis.targets import is_for_gpu, target_or_current
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
 
@@ -93,7 +93,7 @@ class SplitConcatenate(RulePass):
     """
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
-        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        target = target_or_current(target, type(self).__name__)
         rule = ConvolutionOfConcatenate
         self.rules = (type(rule.__name__, (rule,), {"target": target}),)
         super().__init__()

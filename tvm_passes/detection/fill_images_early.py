@@ -9,7 +9,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.static import is_static
-from ..analysis.targets import is_for_gpu
+from ..analysis.targets import is_for_gpu, target_or_current
 from ..engine.expressions import known_shape, op_name
 from ..engine.graph import Graph, children
 from ..engine.rule import Answer, Match, Refusal, Rule, RulePass
@@ -86,6 +86,6 @@ class FillImagesEarly(RulePass):
     """
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
-        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        target = target_or_current(target, type(self).__name__)
         self.rules = (type(FillBesideNMS.__name__, (FillBesideNMS,), {"target": target}),)
         super().__init__()

@@ -66,6 +66,11 @@ class InInt8(Pass):
     """
 
     def __init__(self, calibration: Calibration | None = None) -> None:
+        if not isinstance(calibration, (Calibration, type(None))):
+            raise TypeError(
+                f"InInt8: calibration must be a Calibration, not {type(calibration).__name__}: of a file, "
+                "give Calibration.read(file)"
+            )
         super().__init__(partial(_in_int8, calibration=calibration))
 
 

@@ -17,12 +17,14 @@ from tvm import relay
 from .. import runtime
 from ..analysis.constants import with_weights
 from ..analysis.convolution import as_constant
+from ..analysis.targets import target_of
 from ..cleanup.limit_fusion import LimitFusion
 from ..convolution.fused_call import FusedCall
 from ..convolution.identify_weights import IdentifyWeights
 from ..engine.expressions import constant, known_shape, location, static_shape
 from ..engine.graph import Graph
 from ..progress import progress_bar
+from ..runtime.params_argument import checked
 from .calibration import MIN_SNR, Calibration, CalibrationError, Observed
 from .convolutions import convolutions_of, why_not_int8
 from .histogram import METHODS, Histogram
@@ -33,6 +35,7 @@ Batch = Union[np.ndarray, tuple[np.ndarray, ...], Mapping[str, np.ndarray]]
 MAX_SAMPLES = 2**20  # of a tensor: of larger ones, only some rows are counted
 BATCHES_FOR_ERRORS = 8
 MAX_SNR = 120.0  # dB: what float32 can tell
+GIVE = "give such as detection_pipeline(target, dtype='int8')"
 ROUNDING = 1e-6  # of a power: a smaller variance may be float32's rounding
 
 
@@ -74,7 +77,7 @@ def calibrate(
         raise ValueError(f"calibrate: method must be one of {', '.join(METHODS)}, not {method!r}")
     if math.isnan(min_snr):  # with which all convolutions would be in int8
         raise ValueError("calibrate: min_snr must be a number of decibels, not NaN")
-    machine = tvm.target.Target(target or cpu_target())
+    machine = target_of(target or cpu_target(), "calibrate")
     network = Network.of(mod, passes, params)
     histograms, kept = network.histograms(batches, machine)
     bounds = {node: histogram.bound(method) for node, histogram in histograms.items()}
@@ -96,7 +99,8 @@ class Network:
         params: Mapping[str, tvm.nd.NDArray] | None = None,
     ) -> Network:
         """The network that the passes up to `InInt8` make of an imported one."""
-        return cls(relay.transform.InferType()(_before(passes)(with_weights(mod, params)))["main"])
+        mod = with_weights(mod, checked(mod, params, "calibrate"))
+        return cls(relay.transform.InferType()(_before(passes)(mod))["main"])
 
     def __init__(self, main: relay.Function) -> None:
         self.main, self.graph = main, Graph(main)
@@ -185,14 +189,14 @@ class Network:
 
 def _before(passes: tvm.transform.Sequential) -> tvm.transform.Sequential:
     """The passes up to the one that quantizes."""
+    if not isinstance(passes, tvm.transform.Pass):
+        raise TypeError(f"calibrate: passes must be a pipeline, not {type(passes).__name__}: {GIVE}")
     before: list[tvm.transform.Pass] = []
     for each in _flat(passes):
         if each.info.name == InInt8.__name__:
             return tvm.transform.Sequential(before)
         before.append(each)
-    raise ValueError(
-        "calibrate: the pipeline has no InInt8: give such as detection_pipeline(target, dtype='int8')"
-    )
+    raise ValueError(f"calibrate: the pipeline has no InInt8: {GIVE}")
 
 
 def _flat(passes: tvm.transform.Pass) -> Iterator[tvm.transform.Pass]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 
 from ..analysis.targets import target_of
-from ..module_argument import check_module
 from .arrays import Array
 from .libraries import Library, built, signature_of
-from .model import Model
+from .model import Model, check_options, device_here
+from .params_argument import checked
 
 
 def compile(
@@ -44,14 +41,18 @@ def compile(
         Those of `Model`: `cut`, `copy_outputs`, `copy_weights`, `cuda_graph`. `cut=True` uses the attribute
         `padded_rows` of `main`, if it has one.
     """
-    _check("compile", mod, params)
+    params = checked(mod, params, "compile")
     target = target_of(target, "compile")
+    if target.kind.name == "c":
+        raise ValueError('compile: the target "c" is source code, which nothing here runs: give "llvm"')
+    check_options(options, "compile")
+    device = device_here(device or target.kind.name, "compile")
     lib, signature = built(mod, target, params, run_here=True), signature_of(mod)
     if options.get("cut") is True and signature.padded_rows is not None:
         options["cut"] = signature.padded_rows
     return Model(
         lib,
-        device or target.kind.name,
+        device,
         output_names=signature.output_names,
         input_types=signature.inputs,
         **options,
@@ -65,16 +66,5 @@ def build_library(
 
     Raises `CompileFailure` where TVM cannot compile the module for the target.
     """
-    _check("build_library", mod, params)
+    params = checked(mod, params, "build_library")
     return built(mod, target_of(target, "build_library"), params, run_here=False)
-
-
-def _check(caller: str, mod: tvm.IRModule, params: dict[str, Array] | None) -> None:
-    check_module(mod, caller)
-    if params is not None and not isinstance(params, Mapping):
-        raise TypeError(f"{caller}: params must be a dict of arrays by name, not {type(params).__name__}")
-    for name, array in (params or {}).items():
-        if not isinstance(array, (Array, np.ndarray)):
-            raise TypeError(
-                f"{caller}: params[{name!r}] must be an array of TVM or NumPy, not {type(array).__name__}"
-            )

@@ -31,6 +31,7 @@ def _why(error: Exception) -> str:
         return " ".join(f"nvcc: {of_nvcc[1]}: {of_nvcc[2]}".split())
     fatal = re.search(r"Compilation error:\n(nvcc fatal[^\n]*)", str(error))  # before it reads the code
     if fatal:
-        return " ".join(fatal[1].split())
+        of_target = ": give the target an -arch that this nvcc knows" * ("architecture" in fatal[1])
+        return " ".join(fatal[1].split()) + of_target
     reason = one_line(error)
     return re.split(r" with the following errors: # from tvm\.script| # from tvm\.script", reason)[0]

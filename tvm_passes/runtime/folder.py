@@ -23,6 +23,7 @@ from topi_ext.bootstrap import tvm_in_use  # before tvm
 import tvm
 
 from ..analysis.targets import target_of
+from ..module_argument import check_module
 from . import cuda, runs_here
 from .arrays import Array
 from .libraries import Library, module_of, put_in, signature_of, taken_out
@@ -40,7 +41,7 @@ from .manifest import (
     read_manifest,
     size_of,
 )
-from .model import Model, device_of
+from .model import Model, check_options, device_of
 from .tensor_type import TensorType
 
 Weights = dict[str, Array]
@@ -54,7 +55,7 @@ def save(
     about: dict[str, Any] | None = None,
 ) -> None:
     """Write what `build_library` made of `mod` for `target`; `about` is kept in the manifest, as JSON."""
-    folder = _made(folder)
+    folder = _made(folder, target, about, "save")
     network, weights = _written(folder / library_of(None), lib, mod)
     _write(folder, {"format": ONE, **network}, weights, target, about)
 
@@ -70,9 +71,10 @@ def save_sizes(
     In Relay, equal weights are stored once, whichever networks they are of; in Relax, each network has its
     own. `about` is of all of them.
     """
-    if not networks:
-        raise ValueError("save_sizes: give a network for at least one batch size")
-    folder = _made(folder)
+    are_sizes = isinstance(networks, Mapping) and all(isinstance(size, int) for size in networks)
+    if not are_sizes or not networks:
+        raise ValueError("save_sizes: give a network for at least one batch size, as {1: (lib, mod)}")
+    folder = _made(folder, target, about, "save_sizes")
     sizes, stored = {}, {}
     for size, (lib, mod) in sorted(networks.items()):
         network, weights = _written(folder / library_of(size), lib, mod)
@@ -125,6 +127,7 @@ class Saved:
 
     def model(self, batch: int | None = None, **options: Any) -> Model:
         """See `load`."""
+        check_options(options, "load")
         size = size_of(self._folder, self.manifest, batch)
         network = networks_of(self.manifest)[size]
         names = network.get("weights", {name: name for name in self._stored})
@@ -153,14 +156,33 @@ class Saved:
 # --- what is written
 
 
-def _made(folder: str | os.PathLike[str]) -> Path:
-    Path(folder).mkdir(parents=True, exist_ok=True)
+def _made(
+    folder: str | os.PathLike[str],
+    target: str | tvm.target.Target,
+    about: dict[str, Any] | None,
+    caller: str,
+) -> Path:
+    """The folder, which is made if the rest can be written to it."""
+    target_of(target, caller)
+    try:
+        json.dumps(about)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{caller}: about must be what JSON can hold, and has another value: {error}"
+        ) from error
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(f"{folder} cannot be made ({error.strerror}): give another folder") from error
     return Path(folder)
 
 
 def _written(library: Path, lib: Library, mod: tvm.IRModule) -> tuple[dict[str, Any], Weights]:
     """What the manifest says of a network, and its weights; the library is written."""
+    check_module(mod, "save")
     module, signature = module_of(lib), signature_of(mod)
+    if not isinstance(module, tvm.runtime.Module):
+        raise TypeError(f"save: lib must be what build_library returns, not {type(lib).__name__}")
     with taken_out(module) as (code, weights):
         code.export_library(str(library))
     names = signature.output_names or [f"output{index}" for index in range(len(signature.outputs))]

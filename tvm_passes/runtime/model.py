@@ -23,6 +23,8 @@ from .replay import Replay
 from .tensor_type import TensorType
 from .tensors import KINDS, NUMPY, TORCH, Kind, Tensor, kind_of, torch_name
 
+OPTIONS = "cut", "copy_outputs", "copy_weights", "cuda_graph"  # that those who make a `Model` pass on to it
+
 _models: weakref.WeakSet[Model] = weakref.WeakSet()
 
 
@@ -94,7 +96,7 @@ class Model:
         self.lib = module_of(lib)
         if not isinstance(self.lib, tvm.runtime.Module):
             raise TypeError(f"Model: {lib!r} is not a module; of a file, give tvm.runtime.load_module(file)")
-        self.device = device_of(device)
+        self.device = device_here(device, "Model")
         with cuda.on_device(self.device):
             self._executor = executor_of(self.lib, self.device, copy_weights)
         types = {**self._executor.inputs, **(input_types or {})}
@@ -128,6 +130,12 @@ class Model:
         inputs = ", ".join(f"{name}: {type_ or '?'}" for name, type_ in self.inputs.items())
         outputs = ", ".join((self.output_names or ["?"])[: -1 if self.cut else None])
         return f"<Model, {self._executor.name} on {self.device}{graph}: ({inputs}) -> {outputs}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "Model: it can be neither copied nor pickled: give runtime.save's folder to the other process, "
+            "and call runtime.load there"
+        )
 
     def __call__(self, *args: Tensor, **named: Tensor) -> Any:
         values = self._arguments(args, named)
@@ -330,9 +338,30 @@ def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:
     return cuts
 
 
+def check_options(options: Mapping[str, Any], caller: str) -> None:
+    """Raise TypeError where one is none of `OPTIONS`, before anything that takes time."""
+    for name in options:
+        if name not in OPTIONS:
+            raise TypeError(f"{caller}: there is no option {name}: give some of {', '.join(OPTIONS)}")
+
+
 def device_of(device: str | tvm.runtime.Device) -> tvm.runtime.Device:
     """The device of a name, which may be that of a target's kind."""
     if isinstance(device, Device):
         return device
     kind, _, index = str(device).partition(":")
-    return tvm.device("cpu" if kind == "llvm" else kind, int(index or 0))
+    try:
+        return tvm.device("cpu" if kind == "llvm" else kind, int(index or 0))
+    except ValueError as error:
+        raise ValueError(f"{device!r} is no device: give such as cpu, cuda or cuda:1") from error
+
+
+def device_here(device: str | tvm.runtime.Device, caller: str) -> tvm.runtime.Device:
+    """The device of a name, if this machine has it."""
+    found = device_of(device)
+    if not found.exist:
+        raise ValueError(
+            f"{caller}: there is no {device} here: give device=, or compile by runtime.build_library and run "
+            "it elsewhere"
+        )
+    return found

@@ -57,6 +57,10 @@ def profile(model: Model, *inputs: np.ndarray | Array) -> list[Kernel]:
     `inputs` are arrays of TVM or of NumPy, in the order of the model's inputs. The profiler waits for each
     kernel, so their sum may exceed the time of a call, which `call_ms` measures.
     """
+    if not isinstance(model, Model):
+        raise TypeError(f"profile: model must be a Model, as of runtime.compile, not {type(model).__name__}")
+    for name, value in model._arguments(inputs, {}).items():
+        model._check_input(name, value)
     arrays = on_device(model, inputs)
     with profiler(model, arrays) as run:
         runs = [run() for _ in range(_repeats(run))]

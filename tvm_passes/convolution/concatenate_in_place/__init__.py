@@ -8,7 +8,7 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ...analysis.targets import is_for_gpu
+from ...analysis.targets import is_for_gpu, target_or_current
 from ...engine.expressions import known_shape
 from ...engine.match import any_op
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
@@ -100,7 +100,7 @@ class ConcatenateInPlace(RulePass):
     """
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
-        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        target = target_or_current(target, type(self).__name__)
         self.rules = tuple(
             type(rule.__name__, (rule,), {"target": target}) for rule in (WriteInPlace, ReadInPlace)
         )
