@@ -96,6 +96,16 @@ def test_groups_go_where_there_is_a_kernel(to_be, weight, layouts):
     assert [str(call.attrs.data_layout) for call in calls_of(after, "nn.conv2d")] == layouts
 
 
+@pytest.mark.parametrize("target", [None, "llvm", "cuda -arch=sm_90"])
+def test_one_channel_and_one_filter(target):
+    """As of a grey image, which is blurred."""
+    x = relay.var("x", shape=(1, 1, 6, 10))
+    mod = module(x, convolution(x, 1, 1))
+    after = assert_same_numbers(ConvertToNHWC(target), mod, numbers(1, 1, 6, 10), rtol=1e-5, atol=1e-6)
+    (conv,) = calls_of(after, "nn.conv2d")
+    assert (conv.attrs.data_layout, conv.attrs.kernel_layout) == ("NHWC", "HWIO")
+
+
 def test_groups_whose_result_has_another_type_stay():
     """TVM may have no kernel for them in NHWC, and `FuseConv2dNHWC` refuses them."""
     x = relay.var("x", shape=SHAPE, dtype="float16")

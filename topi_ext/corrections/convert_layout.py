@@ -50,7 +50,10 @@ def _register_conv2d() -> None:
     def convert(
         attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], types: Sequence[relay.Type], desired: Sequence[str]
     ) -> relay.Expr:
-        converted = stock(attrs, args, types, desired)
+        # TVM takes one channel and one filter for a depthwise convolution, and has no kernel for such weights.
+        is_default = [str(layout) for layout in desired] == ["NHWC", "default"]
+        layouts = ["NHWC", "HWIO"] if is_default and int(attrs.groups) == 1 else desired
+        converted = stock(attrs, args, types, layouts)
         target = tvm.target.Target.current()  # set by ConvertToNHWC, if it knows the target
         if target is None or _is_ours(attrs, converted, args, types, target):
             return converted
