@@ -57,6 +57,25 @@ def test_cudnn_without_its_library(monkeypatch):
     assert not finding.found and "libcudnn.so.9 is missing: pip install" in finding.get
 
 
+@pytest.mark.parametrize(
+    "name, cost, cure",
+    [
+        ("pillow", "cannot read images: run, detect, serve", "pip install pillow"),
+        ("pyarrow", "cannot write tables of detections: detect", 'pip install "tvm-vision-passes[batch]"'),
+        ("ray", "serve, detect --engine ray", 'pip install "tvm-vision-passes[ray]"'),
+    ],
+)
+def test_what_the_jobs_need(monkeypatch, capsys, name, cost, cure):
+    """They are named where they are missing, and the main job does without them."""
+    real = importlib.util.find_spec
+    module = {"pillow": "PIL"}.get(name, name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda each: None if each == module else real(each))
+    found = {}
+    monkeypatch.setattr(doctor_module, "_print", lambda findings: found.update({f.name: f for f in findings}))
+    assert doctor() == 0
+    assert not found[name].found and cost in found[name].costs and found[name].get == cure
+
+
 def test_from_the_command_line():
     answer = subprocess.run(
         [sys.executable, "-m", "tvm_passes", "doctor"],

@@ -37,7 +37,7 @@ def run(_args: argparse.Namespace) -> int:
 def doctor() -> int:
     """Print the findings; 0 if the main job can run, else 1."""
     findings = [Finding("Python", f"{platform.python_version()} on {platform.platform()}", needed=True)]
-    of_relay = () if _has_relax() else (_llvm,)
+    of_relay, of_jobs = ((), ()) if _has_relax() else ((_llvm,), (_pyarrow, _ray))
     findings += [look() for look in (_tvm, *of_relay, _onednn, _cudnn, _gpu, _nvcc, _cache)]
     findings += [
         _package("torch", "import PyTorch models", "torch"),
@@ -45,6 +45,9 @@ def doctor() -> int:
         _package("onnx", "import ONNX models", "onnx"),
         _package("numpy", "do anything", "numpy"),
         _package("rich", "show reports", "rich"),
+        _package("PIL", "read images: run, detect, serve", "pillow", needed=False),
+        _package("matplotlib", "draw charts: profile --chart", "matplotlib", needed=False),
+        *(look() for look in of_jobs),
         _program("C++ compiler", "g++", "save compiled models, test CUDA kernels without a GPU"),
     ]
     _print(findings)
@@ -179,13 +182,24 @@ def _cudnn() -> Finding:
     return Finding("cuDNN", f"{found}, for targets with -libs={LIBRARY}")
 
 
-def _package(name: str, use: str, distribution: str) -> Finding:
+def _pyarrow() -> Finding:
+    use = "write tables of detections: detect, batch.Detector"
+    return _package("pyarrow", use, "pyarrow", 'pip install "tvm-vision-passes[batch]"', needed=False)
+
+
+def _ray() -> Finding:
+    use = "answer requests, or work on several machines: serve, detect --engine ray"
+    return _package("ray", use, "ray", 'pip install "tvm-vision-passes[ray]"', needed=False)
+
+
+def _package(name: str, use: str, distribution: str, get: str | None = None, needed: bool = True) -> Finding:
     try:
         if importlib.util.find_spec(name) is None:  # metadata of an uninstalled package may be left behind
             raise importlib.metadata.PackageNotFoundError
-        return Finding(name, importlib.metadata.version(distribution), needed=True)
+        return Finding(distribution, importlib.metadata.version(distribution), needed=needed)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, "", f"cannot {use}", f"pip install {distribution}", needed=True)
+        get = get or f"pip install {distribution}"
+        return Finding(distribution, "", f"cannot {use}", get, needed=needed)
 
 
 def _program(name: str, program: str, use: str, get: str | None = None) -> Finding:
