@@ -13,6 +13,7 @@ from typing import Any
 import tvm
 from tvm import te
 from tvm.relay.op._tensor import elemwise_shape_func
+from tvm.relay.op._transform import gather_nd_shape_func
 from tvm.relay.op.dyn._transform import strided_slice_shape_func
 from tvm.relay.op.op import register_shape_func
 
@@ -121,6 +122,13 @@ def _gather(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te.Tensor]
     return [te.compute(of_indices.shape, lambda axis: of_indices[axis], name="shape")]
 
 
+def _gather_nd(attrs: Any, inputs: list[te.Tensor], ndims: Any) -> list[te.Tensor]:
+    if attrs.index_rank is None:  # at which TVM's own ends the process
+        raise ValueError("gather_nd of a size that is known only at run time needs index_rank=")
+    result: list[te.Tensor] = gather_nd_shape_func(attrs, inputs, ndims)
+    return result
+
+
 def _dynamic_slice(attrs: Any, inputs: list[te.Tensor], ndims: Any) -> list[te.Tensor]:
     (lengths,) = strided_slice_shape_func(attrs, inputs, ndims)
     zero = tvm.tir.const(0, "int64")
@@ -142,4 +150,5 @@ for rank in 1, 2, 3:
 for name, shape_function in OF_IMAGES.items():
     register_shape_func(name, False, shape_function, ABOVE_STOCK)
 register_shape_func("gather", False, _gather, ABOVE_STOCK)  # TVM's own refuses to take less along other axes
+register_shape_func("gather_nd", False, _gather_nd, ABOVE_STOCK)
 register_shape_func("dyn.strided_slice", [False, True, True, True], _dynamic_slice, ABOVE_STOCK)

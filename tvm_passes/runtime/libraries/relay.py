@@ -20,6 +20,7 @@ from ...cleanup.separate_scalars import with_separate_scalars
 from ...engine.graph import Graph, belongs_to_a_backend
 from ...engine.without_collector import without_collector
 from ..arrays import Array
+from ..completed import completed
 from ..concurrency import plan_memory
 from ..executors import Library, executor_of
 from ..failure import explained
@@ -81,7 +82,7 @@ def _built(
     if has_onednn(target):
         mod = weights_in_turn(mod)
     # TVM compiles each computation of weights alone: for batch norms and layouts of a detector, five seconds.
-    mod = with_separate_scalars(fold_constants(with_weights(mod, params)))
+    mod = with_separate_scalars(completed(fold_constants(with_weights(mod, params))))
     if not is_static:
         return relay.vm.compile(mod, target)
     lib = relay.build(mod, target)
