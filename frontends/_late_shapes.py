@@ -35,10 +35,12 @@ def check(mod: tvm.IRModule) -> None:
             relay.analysis.post_order_visit(function, visit)
     for call in refused:
         where = f"the node '{call.span.source_name.name}'" if call.span else "a node"
-        what = "a number of channels that is known" if _has_unknown_channels(call) else "static shapes"
+        when = "where the number of channels is known" if _has_unknown_channels(call) else "for static shapes"
         shapes = {param.name_hint: param.checked_type.shape for param in mod["main"].params}
-        compiles = f"TVM compiles '{call.op.name}' for {what} only"
-        raise ImportFailure(f"{where} has dynamic sizes, and {compiles}: {how_to_fix(shapes)}")
+        remedy = how_to_fix(shapes) or "its sizes depend on data, so that shapes of inputs do not help"
+        raise ImportFailure(
+            f"{where} has dynamic sizes, and TVM compiles '{call.op.name}' only {when}: {remedy}"
+        )
 
 
 def how_to_fix(shapes: Mapping[str, Sequence[IntExpr]]) -> str:

@@ -39,6 +39,11 @@ PROFILER = "profiler::"  # operators that mark what is measured, as DataParallel
 UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
 # The last two are the names under which distutils warns when TVM compares versions.
 SPEAKERS = ("torch", "tvm", "distutils", "setuptools")
+MISSING_SHOWN = 8  # operators
+INSTEAD_OF_A_SCRIPT = (
+    "a script has what a trace has not: pass the nn.Module that it was scripted from, unless what its Python "
+    "does depends on values"
+)
 Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
 
 
@@ -165,8 +170,10 @@ class _Converter(Converter):
             super().report_missing_conversion(op_names)
         except NotImplementedError as error:
             missing = [name for name in self.places if repr(name) in str(error)]
-            where = ", ".join(self.places[name] for name in missing)
-            raise _failure(self.title, f"there is no converter for {where}") from error
+            where = ", ".join(self.places[name] for name in missing[:MISSING_SHOWN])
+            more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
+            instead = "" if self.types_are_known else f"; {INSTEAD_OF_A_SCRIPT}"
+            raise _failure(self.title, f"there is no converter for {where}{more}{instead}") from error
 
     def convert_operators(
         self, operators: list[tuple[str, torch.Node]], outputs: Any, ret_names: list[str]

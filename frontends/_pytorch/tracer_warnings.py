@@ -71,5 +71,6 @@ def warning_of(title: str, kept: list[str]) -> str:
     more = f", and {len(kept) - PLACES_SHOWN} more" if len(kept) > PLACES_SHOWN else ""
     return (
         f"from_pytorch: what Python computes in {title} is fixed to its value for the example inputs: "
-        f"{'; '.join(kept[:PLACES_SHOWN])}{more}; script it (torch.jit.script) if it depends on other values"
+        f"{'; '.join(kept[:PLACES_SHOWN])}{more}; compute it with tensors, or script it (torch.jit.script), "
+        "if it depends on other values"
     )

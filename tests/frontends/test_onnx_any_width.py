@@ -194,9 +194,9 @@ def test_a_batch_that_must_be_known_is_refused():
         frontends.from_onnx(model)
 
 
-CHANNELS = r"'nn.conv2d' for a number of channels that is known only: .*\(1, \?, 8, \?\)"
-STATIC = r"'reverse_sequence' for static shapes only: pass shapes=\{'x': \(2, \?, 3\)\} with a number"
-BATCH = r"for static shapes only: pass shapes=\{'x': \(\?, 4, 3\)\}"
+CHANNELS = r"'nn.conv2d' only where the number of channels is known: .*\(1, \?, 8, \?\)"
+STATIC = r"'reverse_sequence' only for static shapes: pass shapes=\{'x': \(2, \?, 3\)\} with a number"
+BATCH = r"only for static shapes: pass shapes=\{'x': \(\?, 4, 3\)\}"
 TO_CONVERT = r"needs sizes that are known; some .*: pass shapes=\{'x': \(2, \?, 8, 1\)\} with a number"
 STEPS = "the number of its steps, which is axis 1 of its input 0, must be known; .*with a number"
 OF_TIME = {"batch_axis": 0, "time_axis": 1}

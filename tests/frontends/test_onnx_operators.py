@@ -445,7 +445,7 @@ def test_what_a_converter_does_not_know_is_refused(operator, attributes, reason)
 def test_sizes_known_at_run_time_are_refused_where_tvm_has_no_kernel():
     node = helper.make_node("ReverseSequence", ["x", "n"], ["y"], "it", batch_axis=0, time_axis=1)
     model = model_of([node], [tensor_input("x", (2, "t", 3))], ["y"], weights(n=[1, 2]))
-    refusal = "the node 'it' has dynamic sizes, and TVM compiles 'reverse_sequence' for static shapes only"
+    refusal = "the node 'it' has dynamic sizes, and TVM compiles 'reverse_sequence' only for static shapes"
     with pytest.raises(ImportFailure, match=refusal):
         from_onnx(model)
 
