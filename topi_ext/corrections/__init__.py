@@ -1,47 +1,79 @@
 """All corrections of TVM, made from outside: no installed file is changed.
 
-Importing a module of this folder applies its correction.
+Importing a module of this folder applies its correction. Their order does not matter: no two set the same
+attribute of an operator, as `tests/test_corrections.py` makes sure, and one that wraps what another has set
+imports that one.
+
+Numbers, and what is outside of a tensor:
+
+| module | what TVM does without it |
+|---|---|
+| `average_pooling` | on CPUs, sums small windows of float16 in float16 |
+| `comparisons` | takes "not x > y" for "x <= y" where one of them is NaN |
+| `extremes` | loses NaN, and a row of infinities to -3.4e38, at the index -1; on CPUs, has no vectors |
+| `extremes_of_two` | loses NaN in a maximum or minimum of two tensors |
+| `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
+| `in_bounds` | reads and writes wherever an index points |
+| `in_float32` | accumulates float16 sums in float16 |
+| `integer_division` | ends the process where integers are divided by 0, or the least one by -1 |
+| `kernels` | computes some operators wrongly or has no code for them, see below |
+| `llvm` | on CPUs, finds NaN equal to all numbers; takes float16 of float64 from the wrong register |
+| `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
+| `overflow` | takes sums and products of integers not to overflow where more is computed from them |
+| `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
+
+Shapes that are known only at run time, or have no elements:
+
+| module | what TVM does without it |
+|---|---|
+| `range` | crashes on a fractional step, and gives an empty range a negative length |
+| `reshape` | divides by 0 when it reshapes a tensor without elements |
+| `shape_functions` | where a shape is known only at run time, does not compile, or gives a wrong shape |
+| `sizes_at_run_time` | on CPUs, does not compile convolutions of an image whose size is not known |
+| `where` | gives a tensor without elements the length 1 |
+
+What the passes of TVM do to layouts and types:
+
+| module | what TVM does without it |
+|---|---|
+| `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
+| `layout_rules` | in another layout, computes reductions wrongly, and does not compile a `topk` |
+| `layout_transform` | reads zeros where a blocked layout is undone and then padded |
+| `mixed_precision` | has no rule for four operators in half precision |
+
+Kernels that do not compile, or hang:
+
+| module | what TVM does without it |
+|---|---|
+| `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
+| `bfloat16` | on CPUs, does not compile operators of bfloat16 |
+| `concatenate` | on CPUs, does not compile some; runs what is fused with one on one core |
+| `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
+| `sort` | on CUDA, hangs in a sort, and fails above 65,535 rows; on CPUs, of few types, without vectors |
+
+Kernels that are slow:
+
+| module | what TVM does without it |
+|---|---|
+| `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
+| `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
+| `exp` | on CPUs, calls the C library for each element, at a sixth of the speed |
+| `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
+| `injective` | on CUDA, moves int8 one byte at a time |
+| `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
+| `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
+
+The compiler, which is slow or complains:
 
 | module | what TVM does without it |
 |---|---|
 | `arrays` | reads an array at three times the cost |
-| `average_pooling` | on CPUs, sums small windows of float16 in float16 |
-| `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
-| `bfloat16` | on CPUs, does not compile operators of bfloat16 |
-| `comparisons` | takes "not x > y" for "x <= y" where one of them is NaN |
 | `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
-| `concatenate` | on CPUs, does not compile some; runs what is fused with one on one core |
-| `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
-| `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
-| `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
-| `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
-| `exp` | on CPUs, calls the C library for each element, at a sixth of the speed |
-| `extremes` | loses NaN, and a row of infinities to -3.4e38, at the index -1; on CPUs, has no vectors |
-| `extremes_of_two` | loses NaN in a maximum or minimum of two tensors |
-| `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
-| `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
-| `in_bounds` | reads and writes wherever an index points |
-| `in_float32` | accumulates float16 sums in float16 |
-| `injective` | on CUDA, moves int8 one byte at a time |
-| `integer_division` | ends the process where integers are divided by 0, or the least one by -1 |
-| `kernels` | computes some operators wrongly or has no code for them: see below |
-| `layout_rules` | in another layout, computes reductions wrongly, and does not compile a `topk` |
-| `layout_transform` | reads zeros where a blocked layout is undone and then padded |
-| `llvm` | on CPUs, finds NaN equal to all numbers; takes float16 of float64 from the wrong register |
-| `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
-| `mixed_precision` | has no rule for four operators in half precision |
+| `hybrid_script` | makes Python warn at each constant: reads `ast.Constant` |
 | `op_spans` | in its importers, raises an exception for each operator, which has no place in the source |
-| `overflow` | takes sums and products of integers not to overflow where more is computed from them |
-| `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
-| `range` | crashes on a fractional step, and gives an empty range a negative length |
 | `remembered_types` | takes half a millisecond to infer the type of a convolution, ten times what it needs |
-| `reshape` | divides by 0 when it reshapes a tensor without elements |
-| `shape_functions` | where a shape is known only at run time, does not compile, or gives a wrong shape |
-| `sizes_at_run_time` | on CPUs, does not compile convolutions of an image whose size is not known |
-| `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
-| `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
-| `sort` | on CUDA, hangs in a sort, and fails above 65,535 rows; on CPUs, of few types, without vectors |
-| `where` | gives a tensor without elements the length 1 |
+
+The operators of `kernels`:
 
 | operator | what TVM does | here |
 |---|---|---|
@@ -59,7 +91,6 @@ Importing a module of this folder applies its correction.
 | `reverse` of shuffled elements that are gathered | does not compile: an index exceeds int32 | is bounded |
 | `negative` of the float 0 | gives 0 | -0, which changes the sign of a division by it |
 | `trilu` with a `k` of int32 | reads an undefined variable if fused | `k` is read first |
-| hybrid script | makes Python warn at each constant | reads `ast.Constant` |
 """
 
 from . import (  # noqa: F401  each corrects as it is imported

@@ -11,6 +11,11 @@ from typing import Any
 
 import numpy as np
 
+import tvm
+from tvm import tir
+from tvm.relay.backend import te_compiler
+from tvm.relay.op import _make
+
 from .._cuda_source import change_by
 
 HALF_A_WARP = re.compile(
@@ -39,7 +44,6 @@ def _take_lengths_as_python_has_them() -> None:
 
     TVM gives the result of argmax the type of the first length, and then mixes both types in fused functions.
     """
-    from tvm.relay.op import _make
 
     def wrapped(make: Callable[..., Any], place: int) -> Callable[..., Any]:
         @functools.wraps(make)
@@ -85,24 +89,21 @@ def synchronise_warps(code: str) -> str:
 
 def _write_constants_exactly() -> None:
     """Keep constants exact: TVM writes floats into CUDA source with 7 digits; float32 needs 9, float64 17."""
-    import tvm
-
     build = tvm.get_global_func("target.build.cuda", allow_missing=True)
     if build is None:
         return
 
     @tvm.register_func("target.build.cuda", override=True)
-    def build_exactly(mod: Any, target: Any) -> Any:
+    def build_exactly(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
         functions = {name: with_exact_constants(function) for name, function in mod.functions.items()}
         return build(tvm.IRModule(functions, attrs=mod.attrs), target)
 
 
-def with_exact_constants(function: Any) -> Any:
+def with_exact_constants(function: tir.PrimFunc) -> tir.PrimFunc:
     """The PrimFunc with each constant that needs more than seven digits as a sum of constants that do not.
 
     The compiler folds the sum, which rounds to the constant: each term is the remainder of those before it.
     """
-    from tvm import tir
 
     def exact(constant: tir.FloatImm) -> tir.PrimExpr | None:
         if constant.dtype == "bfloat16" and np.isinf(constant.value):  # which TVM writes as a name, `inff`
@@ -132,15 +133,11 @@ def _in_seven_digits(value: float, dtype: str) -> list[float]:
 
 def _ask_once_how_tvm_was_built() -> None:
     """Remember an answer that TVM looks up for each length of each tensor: seconds per detector."""
-    from tvm.relay.backend import te_compiler
-
     te_compiler.libinfo = functools.lru_cache(maxsize=None)(te_compiler.libinfo)
 
 
 def _build_once_what_folds_constants() -> None:
     """Remember folded constants: TVM compiles code to fold each, 20 ms, again for every dynamic length."""
-    import tvm
-
     build = tvm.get_global_func("relay.backend.build", allow_missing=True)
     if build is None:
         return

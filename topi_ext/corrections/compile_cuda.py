@@ -30,6 +30,7 @@ from tvm.contrib import nvcc
 
 from ..bootstrap import user_cache
 from ..bootstrap.threads import cores
+from . import backend  # noqa: F401  it writes exact constants into each part that is built here
 
 COMPILE, BUILD = "tvm_callback_cuda_compile", "target.build.cuda"
 OUTPUT_DIR = "cuda.kernels_output_dir"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .._strategy import ABOVE_STOCK
+import tvm
+from tvm import relay, te, topi
+from tvm.relay.op import op as registry
+from tvm.topi.cuda import schedule_batch_matmul_tensorcore
 
-if TYPE_CHECKING:
-    import tvm
+from .._strategy import ABOVE_STOCK, generic
 
 
 def apply() -> None:
@@ -22,8 +24,6 @@ def _schedule_what_follows_batch_matmul() -> None:
 
     A cast or a sum has another tag. The schedule of nn.dense, otherwise the same, has no such condition.
     """
-    from tvm.topi.cuda import schedule_batch_matmul_tensorcore
-
     stock = schedule_batch_matmul_tensorcore.__wrapped__
     stock.__code__ = _with_constant(stock.__code__, "injective", "")  # which every tag contains
 
@@ -41,9 +41,6 @@ def _with_constant(code: CodeType, old: str, new: str) -> CodeType:
 
 def _schedule_einsum() -> None:
     """Register einsum as what it is: TVM schedules it as an extern function, and treats it as injective."""
-    from tvm import relay, te, topi
-    from tvm.relay.op import op as registry
-    from tvm.relay.op.strategy import generic
 
     def schedule(_attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
         (out,) = outs
