@@ -2,6 +2,7 @@
 
 QUOTES maps a page and a line of it to the sources of the figures there, in order. The line is a row of a
 table, identified by a text in its first cell, or a paragraph, identified by a text in it. A test compares.
+None stands for figures that are not of results.
 """
 
 import re
@@ -77,6 +78,7 @@ EAGER, AUTOCAST, COMPILED = "eager, float32", "eager, autocast", "torch.compile,
 RATIO = "best torchvision / ours"
 NETWORK = ("ours", "torch.compile", "best torch / ours")
 ROI = "roi-nvidia-h200"
+RELAX = "relax-nvidia-h200"
 SCENES = ("OpenCV", "ours", "OpenCV / ours")
 CAMERA = "1 x 1080x1920 NHWC uint8 to 768x1344"
 # The fastest of the rows that pool the same regions, by layout and type.
@@ -111,6 +113,19 @@ QUOTES = {
     "docs/relax.md": {
         FASTER_RCNN: cells("relax-amd-epyc", FASTER_RCNN, "ours", "torch", "without passes"),
         MASK_RCNN_R50: cells("relax-amd-epyc", MASK_RCNN_R50, "ours", "torch"),
+        "Mask R-CNN R50, a call": cells(RELAX, "ms", "Relax", "Relay", "torchvision", table=1),
+        **{
+            name: cells(RELAX, row, "Relax", "Relay", "torch")
+            for name, row in (
+                ("NMS of 20,000", "NMS, 20,000 boxes of 80 classes"),
+                ("RoIAlign of 1,000", "RoIAlign, 1,000 regions, float16 NHWC"),
+                ("100 masks", "100 masks pasted into 800x1333"),
+                ("256 filters", "Convolution, 256 filters of 50x84x256"),
+            )
+        },
+        "TVM 0.27 compiles for CUDA neither": cells(RELAX, "Convolution, 64 filters of 200x336x64", "TVM"),
+        # lines of code, which `tests/relax/test_lines.py` counts
+        **dict.fromkeys(("operators and their kernels", "passes", "runtime", "importers")),
     },
     "docs/guides/camera.md": {
         layout: cells(
