@@ -94,10 +94,10 @@ def index():
         "Written by `python -m docs.generate`. The page of a pass says what it replaces, with what, and why "
         "that is legal, with a graph before and after it; the page of an operator gives its conventions. The "
         "examples are doctests.",
-        "See also [all public names](api.md), [how the NMS of torchvision's models is "
-        "restored](restored_nms.md), [which of the frontends' converters are not TVM's own](converters.md), "
-        "and which operators of [ONNX](operators_of_onnx.md) and [PyTorch](operators_of_pytorch.md) are "
-        "imported correctly.",
+        "See also [all public names](api.md), [today's TVM, with Relax](relax.md), [what becomes of models "
+        "of other packages](models.md), [how the NMS of torchvision's models is restored](restored_nms.md), "
+        "[which of the frontends' converters are not TVM's own](converters.md), and which operators of "
+        "[ONNX](operators_of_onnx.md) and [PyTorch](operators_of_pytorch.md) are imported correctly.",
         "## Guides",
         guides(),
         "## Pipelines",
@@ -114,9 +114,10 @@ def index():
 
 
 def guides():
-    """A table of the guides, with their titles and first paragraphs."""
+    """A table of the guides, with their titles and first paragraphs, in the order of the README."""
     rows = []
-    for path in sorted((DOCS / "guides").glob("*.md")):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Further reading")[2]
+    for path in sorted((DOCS / "guides").glob("*.md"), key=lambda path: readme.index(f"guides/{path.name}")):
         title, first, *_ = path.read_text(encoding="utf-8").split("\n\n")
         rows.append(f"| [{title.removeprefix('# ')}](guides/{path.name}) | {' '.join(first.split())} |")
     return "\n".join(["| | |", "|---|---|", *rows])
