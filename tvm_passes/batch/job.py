@@ -125,12 +125,7 @@ def detect(
     if engine != "ray" and (address is not None or workers is not None):
         raise BatchError('address and workers are for the engine "ray": give --engine ray, too')
     table, errors = paths_of(Path(output))
-    if is_begun(table, errors) and table.exists() and not resume:
-        raise BatchError(f"{table} exists: give --resume (resume=True) to go on with it, or another output")
-    if not table.exists() and parts(errors):  # whose images would count as done
-        raise BatchError(
-            f"{errors} is of another job, as there is no {table}: remove it, or give another output"
-        )
+    _check_output(table, errors, resume)
     manifest = _manifest(model, gpus=gpus, processes=processes)
     run: Engine
     if engine == "ray":
@@ -150,21 +145,7 @@ def detect(
         file = stack.enter_context(open(trace, "w", encoding="utf-8")) if trace else None
         figures = Figures(file)
         _count_meanwhile(source, figures, done_before)
-        results = run(done, figures, lambda: on_progress(figures.progress()))
-        try:
-            with contextlib.closing(results):
-                for result in results:
-                    with figures.working("write"):
-                        tables.write(result)
-                    if isinstance(result, Failed):
-                        figures.errors += 1
-                    else:
-                        figures.images += number_of(result)
-        except OSError:
-            raise  # the disk is full: another part would be lost, too
-        except BaseException:
-            tables.flush()
-            raise
+        _write(run(done, figures, lambda: on_progress(figures.progress())), tables, figures)
         with figures.working("write"):
             tables.flush()
             if format == "coco":
@@ -195,6 +176,33 @@ def _check(source: Source, format: str, engine: str, rows_per_part: int, **numbe
     if engine == "ray":
         ray("data")
     check_any(source)
+
+
+def _check_output(table: Path, errors: Path, resume: bool) -> None:
+    if is_begun(table, errors) and table.exists() and not resume:
+        raise BatchError(f"{table} exists: give --resume (resume=True) to go on with it, or another output")
+    if not table.exists() and parts(errors):  # whose images would count as done
+        raise BatchError(
+            f"{errors} is of another job, as there is no {table}: remove it, or give another output"
+        )
+
+
+def _write(results: Generator[Result, None, None], tables: Tables, figures: Figures) -> None:
+    """Write results as they come; of a job that is interrupted, those that are there."""
+    try:
+        with contextlib.closing(results):
+            for result in results:
+                with figures.working("write"):
+                    tables.write(result)
+                if isinstance(result, Failed):
+                    figures.errors += 1
+                else:
+                    figures.images += number_of(result)
+    except OSError:
+        raise  # the disk is full: another part would be lost, too
+    except BaseException:
+        tables.flush()
+        raise
 
 
 def _manifest(model: str | os.PathLike[str], **of_gpus: int | None) -> dict[str, Any]:
