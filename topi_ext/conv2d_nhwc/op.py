@@ -234,41 +234,47 @@ def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Probl
         _refuse(f"the kernel reaches over {problem.reach} pixels, more than the padded data of {size} has")
     if filters % problem.block**2:
         _refuse(f"{filters} filters are not a multiple of the square of block_size {problem.block}")
-    floats = FLOATS if data.dtype == INT8 else ("float32", data.dtype)
-    for name, tensor, types in (
-        ("bias", bias, floats),
-        ("slope", slope, floats),
-        ("scale", scale, ("float32",)),
-    ):
-        if has[name]:
-            if _static(name, tensor.shape) != [filters]:
-                _refuse(f"{name} must have the shape ({filters},), not {tensor.shape}")
-            if tensor.dtype not in types:
-                _refuse(f"{name} must be of type {' or '.join(types)}, not {tensor.dtype}")
-    if data.dtype == INT8:
-        if not has["scale"]:
-            _refuse("int8 data needs a scale: what one unit of each filter's sum stands for")
-        if (products := math.prod(kernel) * of_weight) > MAX_PRODUCTS:
-            _refuse(
-                f"a sum of {products} products of int8 may overflow int32: at most {MAX_PRODUCTS} are taken"
-            )
-    elif has["scale"]:
-        _refuse(f"scale is for int8 data, not for {data.dtype}: multiply the weights by it")
+    given = {"bias": bias, "slope": slope, "scale": scale}
+    _check_of_filters(problem, {name: tensor for name, tensor in given.items() if has[name]})
     if problem.residual:
-        if problem.block > 1:
-            _refuse("a residual requires block_size 1: add it after depth to space")
-        shape = known(residual.shape[0]) or AT_RUN_TIME, *_static("residual", residual.shape[1:])
-        of_residual = TYPES if data.dtype == INT8 else (data.dtype, INT8)
-        if residual.dtype not in of_residual or shape != problem.shape:
-            wanted = f"({problem.batch or 'any'}, {', '.join(map(str, problem.shape[1:]))})"
-            found = f"{residual.shape} of {residual.dtype}"
-            _refuse(f"residual must have the shape {wanted} and type {' or '.join(of_residual)}, not {found}")
+        _check_residual(problem, residual)
     height, width = problem.size
     out_height, out_width = problem.out_size
     largest = max(height * width * channels, out_height * out_width * filters) * max(problem.batch, 1)
     if largest > MAX_ELEMENTS:
         _refuse("2 ** 31 elements and more are too many: split the batch")
     return problem
+
+
+def _check_of_filters(problem: Problem, given: dict[str, TensorType | te.Tensor]) -> None:
+    """Check what is given for each filter, and that there is a scale for int8, and for int8 only."""
+    filters, is_int8 = problem.filters, problem.dtype == INT8
+    floats = FLOATS if is_int8 else ("float32", problem.dtype)
+    for name, tensor in given.items():
+        types = ("float32",) if name == "scale" else floats
+        if _static(name, tensor.shape) != [filters]:
+            _refuse(f"{name} must have the shape ({filters},), not {tensor.shape}")
+        if tensor.dtype not in types:
+            _refuse(f"{name} must be of type {' or '.join(types)}, not {tensor.dtype}")
+    if is_int8 and "scale" not in given:
+        _refuse("int8 data needs a scale: what one unit of each filter's sum stands for")
+    products = math.prod(problem.kernel) * problem.channels_of_group
+    if is_int8 and products > MAX_PRODUCTS:
+        _refuse(f"a sum of {products} products of int8 may overflow int32: at most {MAX_PRODUCTS} are taken")
+    if not is_int8 and "scale" in given:
+        _refuse(f"scale is for int8 data, not for {problem.dtype}: multiply the weights by it")
+
+
+def _check_residual(problem: Problem, residual: TensorType | te.Tensor) -> None:
+    """Check that it can be added to the result."""
+    if problem.block > 1:
+        _refuse("a residual requires block_size 1: add it after depth to space")
+    shape = known(residual.shape[0]) or AT_RUN_TIME, *_static("residual", residual.shape[1:])
+    types = TYPES if problem.dtype == INT8 else (problem.dtype, INT8)
+    if residual.dtype not in types or shape != problem.shape:
+        wanted = f"({problem.batch or 'any'}, {', '.join(map(str, problem.shape[1:]))})"
+        found = f"{residual.shape} of {residual.dtype}"
+        _refuse(f"residual must have the shape {wanted} and type {' or '.join(types)}, not {found}")
 
 
 def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
