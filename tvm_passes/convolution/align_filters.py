@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from topi_ext.conv2d_nhwc import cudnn
 from topi_ext.conv2d_nhwc.op import problem_of
-from topi_ext.conv2d_nhwc.problem import Problem
 from topi_ext.cudnn import session
 
 import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
-from ..analysis.alignment import MAX_WASTE
+from ..analysis.alignment import aligned_filters, why_no_more_filters
 from ..analysis.convolution import as_constant, channels_cut
 from ..analysis.targets import target_or_current
 from ..engine.expressions import constant, op_name, static_shape
@@ -48,16 +46,12 @@ class WithMoreFilters(Rule):
 
     def plan(self, match: Match) -> Aligned | Answer | Refusal:
         problem = problem_of([argument.checked_type for argument in match.root.args], match.root.attrs)
-        if problem.groups > 1:
-            return NO_MATCH  # cuDNN does not get it
-        filters, aligned = problem.filters, _aligned(problem)
-        wider = replace(problem, filters=aligned, residual=None, block=1)
-        if aligned - filters > MAX_WASTE * aligned or not cudnn.is_better(wider, self.target):
+        aligned = aligned_filters(problem, self.target)
+        if aligned is None:
             return NO_MATCH
-        if problem.block > 1:
-            return Refusal("the filters are shuffled into pixels")
-        if problem.residual:
-            return Refusal("a residual with as many channels is added")
+        refusal = why_no_more_filters(problem)
+        if refusal is not None:
+            return refusal
         if any(op_name(user) == "topi_ext.conv2d_nhwc" for user in match.graph.users(match.root)):
             return Refusal("another convolution reads the result, which would be copied for it")
         call = FusedCall(match.root)
@@ -65,9 +59,9 @@ class WithMoreFilters(Rule):
             value = constant(given)
             if value is None:
                 return Refusal(f"the {name} is not constant")
-            more = np.pad(value, [(0, aligned - filters)] + [(0, 0)] * (value.ndim - 1))
+            more = np.pad(value, [(0, aligned - problem.filters)] + [(0, 0)] * (value.ndim - 1))
             setattr(call, name, as_constant(more, given.data.dtype))
-        return Aligned(call, filters)
+        return Aligned(call, problem.filters)
 
     def rewrite(self, match: Match, plan: Aligned) -> relay.Expr:
         return relay.strided_slice(plan.call.call(), [0], [plan.filters], axes=[3])
@@ -114,8 +108,3 @@ class AlignFilters(RulePass):
         target = target_or_current(target, type(self).__name__)
         self.rules = (type(WithMoreFilters.__name__, (WithMoreFilters,), {"target": target}), CutOnce)
         super().__init__()
-
-
-def _aligned(problem: Problem) -> int:
-    to = cudnn.alignment(problem.dtype)
-    return -(-problem.filters // to) * to

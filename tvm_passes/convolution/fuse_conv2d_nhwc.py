@@ -32,7 +32,15 @@ from ..analysis.targets import has_onednn, target_or_current
 from ..engine.expressions import constant, op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .fused_call import QUANTIZED, FusedCall, activation_as_given
+from .fused_call import (
+    QUANTIZED,
+    FusedCall,
+    activation_as_given,
+    why_no_activation,
+    why_no_residual,
+    why_no_shuffle,
+    why_not_in_order,
+)
 
 
 class OfHalf(Rule):
@@ -174,9 +182,8 @@ class WithActivation(_Grow):
         name, attrs = op_name(match.root), match.root.attrs
         if call.block_size > 1:
             return Refusal("the activation comes after a shuffle")
-        is_first = not call.activation and not call.residual
         if name == "nn.prelu":
-            if not is_first:
+            if call.activation or call.residual is not None:
                 return Refusal("per-channel slopes are supported in the first activation only")
             if int(attrs.axis) % 4 != 3:
                 return Refusal("the slopes are not along the channel axis")
@@ -187,15 +194,11 @@ class WithActivation(_Grow):
             if refusal:
                 return refusal
             call.slope = match.root.args[1]
-        if name == "clip" and not attrs.a_min <= attrs.a_max:
-            return Refusal("the bounds of the clip are the wrong way round")
-        if call.final_activation:
-            return Refusal("the convolution has two activations already")
-        if is_first:
-            call.activation = activation_as_given(match.root)
-        else:
-            call.final_activation = activation_as_given(match.root)
-        return call
+        activation = activation_as_given(match.root)
+        refusal = why_not_in_order(activation) or why_no_activation(call)
+        if refusal is None:
+            call.activate(activation)
+        return refusal or call
 
 
 class WithSpelledActivation(Rule):
@@ -221,13 +224,10 @@ class WithSpelledActivation(Rule):
             return Refusal(QUANTIZED)
         if call.block_size > 1:
             return Refusal("the activation comes after a shuffle")
-        if call.final_activation:
-            return Refusal("the convolution has two activations already")
-        if not call.activation and not call.residual:
-            call.activation = name
-        else:
-            call.final_activation = name
-        return call
+        refusal = why_no_activation(call)
+        if refusal is None:
+            call.activate(name)
+        return refusal or call
 
     def rewrite(self, match: Match, plan: FusedCall) -> relay.Expr:
         return plan.call()
@@ -265,10 +265,9 @@ class WithResidual(_Grow):
         return not isinstance(match.residual, relay.Constant)
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        if call.residual:
-            return Refusal("the convolution has a residual already")
-        if call.final_activation or call.block_size > 1:
-            return Refusal("the tensor is added after the final activation or after a shuffle")
+        refusal = why_no_residual(call)
+        if refusal is not None:
+            return refusal
         if match.residual.checked_type != match.conv.checked_type or static_shape(match.conv) is None:
             return Refusal("one of the tensors is, or may be, broadcast to the other")
         call.residual = match.residual
@@ -296,12 +295,10 @@ class WithDepthToSpace(_Grow):
             return Refusal("a depthwise convolution does not shuffle")
         if shuffle_of(match.root).mode != "DCR":
             return Refusal("the shuffle is in mode CRD, not DCR")
-        if call.residual:
-            return Refusal("a residual is added before the shuffle")
-        if call.block_size > 1:
-            return Refusal("the convolution shuffles already")
-        call.block_size = int(match.root.attrs.block_size)
-        return call
+        refusal = why_no_shuffle(call)
+        if refusal is None:
+            call.block_size = int(match.root.attrs.block_size)
+        return refusal or call
 
 
 class FuseConv2dNHWC(RulePass):

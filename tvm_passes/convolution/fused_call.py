@@ -9,7 +9,7 @@ from topi_ext.conv2d_nhwc.problem import INT8, GivenActivation
 
 from tvm.ir import Attrs
 
-from ..engine.contract import Expr
+from ..engine.contract import Expr, Refusal
 
 QUANTIZED = "the convolution has scaled and rounded its result to int8"  # why nothing can follow
 
@@ -43,9 +43,47 @@ class FusedCall:
         """Whether its result is scaled or rounded to int8, so that the operator can do nothing after that."""
         return self.out_scale != 1 or self.out_dtype == INT8
 
+    def activate(self, activation: GivenActivation) -> None:
+        """Activate the result, for the first time or for the second, which comes after a residual."""
+        is_first = not self.activation and self.residual is None
+        setattr(self, "activation" if is_first else "final_activation", activation)
+
     def call(self) -> Expr:
         """The call with the changed arguments."""
         return conv2d_nhwc(**vars(self))
+
+
+def why_no_activation(call: FusedCall) -> Refusal | None:
+    """Why the operator does not activate its result once more, or None."""
+    return Refusal("the convolution has two activations already") if call.final_activation else None
+
+
+def why_no_residual(call: FusedCall) -> Refusal | None:
+    """Why the operator does not add a tensor to its result, or None."""
+    if call.residual is not None:
+        return Refusal("the convolution has a residual already")
+    if call.final_activation:
+        return Refusal("the tensor is added after the final activation")
+    if call.block_size > 1:
+        return Refusal("the tensor is added after a shuffle")
+    return None
+
+
+def why_no_shuffle(call: FusedCall) -> Refusal | None:
+    """Why the operator does not shuffle its result, or None."""
+    if call.residual is not None:
+        return Refusal("a residual is added before the shuffle")
+    if call.block_size > 1:
+        return Refusal("the convolution shuffles already")
+    return None
+
+
+def why_not_in_order(activation: GivenActivation) -> Refusal | None:
+    """Why an activation has no meaning in the operators of `topi_ext`, or None."""
+    name, *bounds = activation if isinstance(activation, tuple) else (activation,)
+    if name == "clip" and not bounds[0] <= bounds[1]:
+        return Refusal("the bounds of the clip are the wrong way round")
+    return None
 
 
 def given_activation(attrs: Attrs, which: str) -> tuple[Any, ...] | None:

@@ -70,12 +70,10 @@ class DividedDifference(Rule):
             return NO_MATCH
         if not all(each.keeps_axes for each in means) or match.root.checked_type != type_:
             return Refusal("the mean or the variance does not keep the axis")
-        if type_.dtype not in FLOATS:
-            return Refusal(f"{type_.dtype} would be computed in float32")
-        epsilon = constant(match.epsilon)
-        if epsilon is None or epsilon.size != 1 or not is_epsilon(epsilon.item()):
-            return Refusal("epsilon is not a number above 0")
-        return Plan(min(mean.axes), float(epsilon.item()), frozenset(mean.axes))
+        value = constant(match.epsilon)
+        epsilon = math.nan if value is None or value.size != 1 else float(value.item())
+        refusal = why_not_by_operator(type_.dtype, epsilon)
+        return refusal or Plan(min(mean.axes), epsilon, frozenset(mean.axes))
 
     def why_not_along(self, axes: set[int], rank: int) -> Refusal | Answer | None:
         """Why data are not normalized over these axes, or None if they are."""
@@ -88,8 +86,13 @@ class Plan(NamedTuple):
     axes: frozenset[int] = frozenset()  # where there are several
 
 
-def is_epsilon(number: float) -> bool:
-    return math.isfinite(number) and number > 0
+def why_not_by_operator(dtype: str, epsilon: float) -> Refusal | None:
+    """Why the operators of `topi_ext` do not normalize data of this type, or with this epsilon; or None."""
+    if dtype not in FLOATS:
+        return Refusal(f"{dtype} would be computed in float32")
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        return Refusal("epsilon is not a number above 0")
+    return None
 
 
 class _Mean(NamedTuple):

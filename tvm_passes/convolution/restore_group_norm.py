@@ -11,7 +11,6 @@ import topi_ext
 from topi_ext.authoring import known
 from topi_ext.conv2d_nhwc.problem import GivenActivation
 from topi_ext.corrections.convert_layout import GROUP_NORM, LAYER_NORM
-from topi_ext.layer_norm.op import FLOATS
 
 import tvm
 from tvm import relay
@@ -23,7 +22,7 @@ from ..analysis.scalar_functions import activation_of, call_below
 from ..engine.expressions import constant, op_name
 from ..engine.match import any_op
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .fused_call import activation_as_given
+from .fused_call import activation_as_given, why_not_in_order
 from .normalization import (
     BetweenCasts,
     DividedDifference,
@@ -31,8 +30,8 @@ from .normalization import (
     Plan,
     again,
     is_activated,
-    is_epsilon,
     reshaped_constant,
+    why_not_by_operator,
 )
 
 
@@ -56,11 +55,7 @@ class StockGroupNorm(Rule):
             return Refusal("TVM reshapes as if the channels were the second axis")
         if not known(type_.shape[axis]):
             return Refusal("the number of channels is known only at run time")
-        if type_.dtype not in FLOATS:
-            return Refusal(f"{type_.dtype} would be computed in float32")
-        if not is_epsilon(epsilon):
-            return Refusal("epsilon is not a number above 0")
-        return Plan(axis, epsilon)
+        return why_not_by_operator(type_.dtype, epsilon) or Plan(axis, epsilon)
 
     def rewrite(self, match: Match, plan: Plan) -> relay.Expr:
         attrs = match.root.attrs
@@ -205,12 +200,10 @@ class WithActivation(Rule):
         return not is_activated(match.norm)
 
     def plan(self, match: Match) -> GivenActivation | Refusal:
-        attrs = match.root.attrs
         if match.used_elsewhere(match.norm):
             return Refusal("the normalized data are used elsewhere, too")
-        if op_name(match.root) == "clip" and not attrs.a_min <= attrs.a_max:
-            return Refusal("the bounds of the clip are the wrong way round")
-        return activation_as_given(match.root)
+        activation = activation_as_given(match.root)
+        return why_not_in_order(activation) or activation
 
     def rewrite(self, match: Match, plan: GivenActivation) -> relay.Expr:
         return again(match.norm, match.norm.args[0], activation=plan)

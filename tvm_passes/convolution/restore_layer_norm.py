@@ -5,13 +5,12 @@ from __future__ import annotations
 import topi_ext
 from topi_ext.authoring import known
 from topi_ext.corrections.convert_layout import LAYER_NORM
-from topi_ext.layer_norm.op import FLOATS
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .normalization import BetweenCasts, DividedDifference, FactorOrAddend, Plan, again, is_epsilon
+from .normalization import BetweenCasts, DividedDifference, FactorOrAddend, Plan, again, why_not_by_operator
 
 
 class DividedDifferenceOfRows(DividedDifference):
@@ -77,11 +76,7 @@ class StockNorm(Rule):
         axis, epsilon = int(attrs.axis) % len(type_.shape), float(attrs.epsilon)
         if known(type_.shape[axis]) is None:
             return Refusal("the length of the axis is known only at run time")
-        if type_.dtype not in FLOATS:
-            return Refusal(f"{type_.dtype} would be computed in float32")
-        if not is_epsilon(epsilon):
-            return Refusal("epsilon is not a number above 0")
-        return Plan(axis, epsilon)
+        return why_not_by_operator(type_.dtype, epsilon) or Plan(axis, epsilon)
 
     def rewrite(self, match: Match, plan: Plan) -> relay.Expr:
         attrs = match.root.attrs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from tvm import relax
 from tvm.ir import Expr, GenericConst
 from tvm.relax.dpl import is_op
 
-from ..analysis.alignment import MAX_WASTE
+from ..analysis.alignment import aligned_filters, why_no_more_filters
 from ..convolution.fused_call import FusedCall
 from ..engine.contract import NO_MATCH, Answer, Match, Refusal, Rule
 from .fuse_conv2d_nhwc import CONVOLUTION
@@ -53,17 +52,12 @@ class WithMoreFilters(Rule):
     def plan(self, match: Match) -> Aligned | Answer | Refusal:
         types = [_Type(known_shape(each), dtype_of(each)) for each in match.root.args]
         problem = problem_of(types, match.root.attrs)
-        if problem.groups > 1:
-            return NO_MATCH  # cuDNN does not get it
-        alignment = cudnn.alignment(problem.dtype)
-        filters, aligned = problem.filters, -(-problem.filters // alignment) * alignment
-        wider = replace(problem, filters=aligned, residual=None, block=1)
-        if aligned - filters > MAX_WASTE * aligned or not cudnn.is_better(wider, self.target):
+        aligned = aligned_filters(problem, self.target)
+        if aligned is None:
             return NO_MATCH
-        if problem.block > 1:
-            return Refusal("the filters are shuffled into pixels")
-        if problem.residual:
-            return Refusal("a residual with as many channels is added")
+        refusal = why_no_more_filters(problem)
+        if refusal is not None:
+            return refusal
         if any(op_name(user) == CONVOLUTION for user in match.graph.users(match.root)):
             return Refusal("another convolution reads the result, which would be copied for it")
         call = FusedCall(match.root)
@@ -72,9 +66,9 @@ class WithMoreFilters(Rule):
             if not isinstance(value, GenericConst):
                 return Refusal(f"the {name} is not constant")
             array = value.value.numpy()
-            more = np.pad(array, [(0, aligned - filters)] + [(0, 0)] * (array.ndim - 1))
+            more = np.pad(array, [(0, aligned - problem.filters)] + [(0, 0)] * (array.ndim - 1))
             setattr(call, name, relax.const(more, dtype_of(given)))
-        return Aligned(call, filters)
+        return Aligned(call, problem.filters)
 
     def rewrite(self, match: Match, plan: Aligned) -> Expr:
         return relax.op.strided_slice(plan.call.call(), axes=[3], begin=[0], end=[plan.filters])

@@ -22,7 +22,14 @@ from tvm.relax.dpl import TupleGetItemPattern, is_op, wildcard
 from ..analysis.half_precision import holds
 from ..analysis.known_activations import MAX_OPERATORS, known_activation
 from ..analysis.shuffles import Shuffle
-from ..convolution.fused_call import QUANTIZED, FusedCall
+from ..convolution.fused_call import (
+    QUANTIZED,
+    FusedCall,
+    why_no_activation,
+    why_no_residual,
+    why_no_shuffle,
+    why_not_in_order,
+)
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, known_shape, op_name, shape_of, tensors_of
 from .rule_pass import rule_pass
@@ -226,10 +233,8 @@ class WithActivation(_Grow):
     pattern = reduce(or_, (is_op(name)(_Grow.conv, varg_default_wildcard=True) for name in ACTIVATIONS))
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        name = op_name(match.root)
-        if name == "relax.clip" and not bounds_of(match.root)[0] <= bounds_of(match.root)[1]:
-            return Refusal("the bounds of the clip are the wrong way round")
-        return _activated(call, ACTIVATIONS[name](match.root))
+        activation = ACTIVATIONS[op_name(match.root)](match.root)
+        return why_not_in_order(activation) or _activated(call, activation)
 
 
 class WithShuffle(SpelledShuffle, _TakeIn):
@@ -248,10 +253,9 @@ class WithShuffle(SpelledShuffle, _TakeIn):
         call = FusedCall(conv)
         if call.is_quantizing:
             return Refusal(QUANTIZED)
-        if call.residual is not None:
-            return Refusal("a residual is added before the shuffle")
-        if call.block_size > 1:
-            return Refusal("the convolution shuffles already")
+        refusal = why_no_shuffle(call)
+        if refusal is not None:
+            return refusal
         if call.groups > 1:
             return Refusal("the filters are in groups")
         call.block_size = shuffle.block
@@ -328,12 +332,9 @@ class WithResidual(_Grow):
         return match.graph.constant(match.residual) is None
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        if call.residual is not None:
-            return Refusal("the convolution has a residual already")
-        if call.final_activation:
-            return Refusal("the tensor is added after the final activation")
-        if call.block_size > 1:
-            return Refusal("the tensor is added after a shuffle")
+        refusal = why_no_residual(call)
+        if refusal is not None:
+            return refusal
         if match.graph.value(match.residual) == match.conv:
             return Refusal("the convolution is added to itself")
         if not _has_type_of(match.residual, match.conv):
@@ -361,13 +362,10 @@ def _has_type_of(one: Expr, other: Expr) -> bool:
 
 
 def _activated(call: FusedCall, activation: GivenActivation) -> FusedCall | Refusal:
-    if call.final_activation:
-        return Refusal("the convolution has two activations already")
-    if call.activation or call.residual is not None:
-        call.final_activation = activation
-    else:
-        call.activation = activation
-    return call
+    refusal = why_no_activation(call)
+    if refusal is None:
+        call.activate(activation)
+    return refusal or call
 
 
 def _of_channels(match: Match, expr: Expr) -> np.ndarray | None:

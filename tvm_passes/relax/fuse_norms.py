@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
+from topi_ext.conv2d_nhwc.problem import GivenActivation
 from topi_ext.group_norm import group_norm
 from topi_ext.group_norm.op import NAME as GROUP_NORM
 from topi_ext.layer_norm import layer_norm
@@ -14,10 +15,10 @@ import tvm
 from tvm.ir import Attrs, Expr
 from tvm.relax.dpl import is_op, wildcard
 
-from ..convolution.fused_call import given_activation
+from ..convolution.fused_call import given_activation, why_not_in_order
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .fuse_conv2d_nhwc import ACTIVATIONS
-from .graph import bounds_of, dtype_of, op_name, shape_of
+from .graph import dtype_of, op_name, shape_of
 from .rule_pass import rule_pass
 
 
@@ -93,16 +94,15 @@ class WithActivation(_BehindNorm):
 
     pattern = reduce(or_, (is_op(name)(_BehindNorm.norm, varg_default_wildcard=True) for name in ACTIVATIONS))
 
-    def plan(self, match: Match) -> Answer | Refusal:
+    def plan(self, match: Match) -> GivenActivation | Answer | Refusal:
         if given_activation(match.norm.attrs, "activation") is not None:
             return NO_MATCH
         if match.graph.users(match.norm) != [match.root]:
             return Refusal("the result of the normalization has other users")
-        if op_name(match.root) == "relax.clip" and not bounds_of(match.root)[0] <= bounds_of(match.root)[1]:
-            return Refusal("the bounds of the clip are the wrong way round")
-        return LEGAL
+        activation = ACTIVATIONS[op_name(match.root)](match.root)
+        return why_not_in_order(activation) or activation
 
-    def rewrite(self, match: Match, plan: object) -> Expr:
+    def rewrite(self, match: Match, plan: GivenActivation) -> Expr:
         attrs, (data, *scales) = match.norm.attrs, match.norm.args
         gamma, beta = (
             each if attrs[f"has_{name}"] else None for name, each in zip(("gamma", "beta"), scales)
@@ -114,7 +114,7 @@ class WithActivation(_BehindNorm):
             groups=int(attrs["groups"]),
             axis=int(attrs["axis"]),
             epsilon=float(attrs["epsilon"]),
-            activation=ACTIVATIONS[op_name(match.root)](match.root),
+            activation=plan,
         )
 
 
