@@ -63,6 +63,18 @@ def test_parameters_that_main_does_not_take():
         runtime.compile(network(), QUICK, {"x": WEIGHT})
 
 
+def test_weights_that_were_given_to_the_compiler_are_no_inputs(tmp_path):
+    x, w = (relax.Var(name, relax.TensorType((3,), "float32")) for name in "xw")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        builder.emit_func_output(builder.emit(relax.op.multiply(x, w)))
+    mod = builder.get()
+    lib = runtime.build_library(mod, QUICK, {"w": np.float32([1, 2, 3])})
+    runtime.save(tmp_path, lib, mod, QUICK)
+    assert [each["name"] for each in runtime.read_manifest(tmp_path)["inputs"]] == ["x"]
+    np.testing.assert_array_equal(runtime.load(tmp_path)(np.ones(3, "float32")), [1, 2, 3])
+
+
 def assert_right(outputs, x):
     wanted = {"line": 2 * x + 1, "flat": x.reshape(-1), "same": x, "weight": WEIGHT}
     assert list(outputs) == list(wanted)

@@ -102,6 +102,16 @@ def test_a_network_of_dynamic_shapes(tmp_path):
 
 
 @pytest.mark.parametrize("is_dynamic", [False, True])
+def test_weights_that_were_given_to_the_compiler_are_no_inputs(tmp_path, is_dynamic):
+    """Else `tvm-passes run` finds no network of one image."""
+    x, w = relay.var("x", shape=(relay.Any() if is_dynamic else 2, 3)), relay.var("w", shape=(3,))
+    mod = relay.transform.InferType()(module(x, w, x * w))
+    runtime.save(tmp_path, runtime.build_library(mod, TARGET, {"w": np.ones(3, "float32")}), mod, TARGET)
+    assert [each["name"] for each in runtime.read_manifest(tmp_path)["inputs"]] == ["x"]
+    assert list(runtime.load(tmp_path).inputs) == ["x"]
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
 def test_weights_are_in_a_file_of_their_own(tmp_path, is_dynamic):
     x = relay.var("x", shape=(relay.Any() if is_dynamic else 2, 1000))
     weights = np.random.default_rng(0).random(1000, "float32")

@@ -26,7 +26,7 @@ from ..analysis.targets import target_of
 from ..module_argument import check_module
 from . import cuda, runs_here
 from .arrays import Array
-from .libraries import Library, module_of, put_in, signature_of, taken_out
+from .libraries import Library, input_names, module_of, put_in, signature_of, taken_out
 from .manifest import (
     MANIFEST,
     ONE,
@@ -185,10 +185,11 @@ def _written(library: Path, lib: Library, mod: tvm.IRModule) -> tuple[dict[str, 
         raise TypeError(f"save: lib must be what build_library returns, not {type(lib).__name__}")
     with taken_out(module) as (code, weights):
         code.export_library(str(library))
+    taken = input_names(module)
     names = signature.output_names or [f"output{index}" for index in range(len(signature.outputs))]
     network = {
         "executor": "graph" if module.implements_function("get_graph_json") else "vm",
-        "inputs": [described(name, type_) for name, type_ in signature.inputs.items()],
+        "inputs": [described(name, type_) for name, type_ in signature.inputs.items() if name in taken],
         "outputs": [described(name, type_) for name, type_ in zip(names, signature.outputs)],
         "padded_rows": signature.padded_rows or [],
     }

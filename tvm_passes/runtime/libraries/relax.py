@@ -22,7 +22,16 @@ from ..virtual_machine import CapturableMachineExecutor, VirtualMachineExecutor
 if TYPE_CHECKING or tvm_in_use.compiles:
     from tvm import relax
 
-__all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
+__all__ = [
+    "Library",
+    "built",
+    "executor_of",
+    "input_names",
+    "module_of",
+    "put_in",
+    "signature_of",
+    "taken_out",
+]
 
 Library = Union[tvm.runtime.Module, tvm.runtime.Executable]
 
@@ -40,6 +49,16 @@ def signature_of(mod: tvm.IRModule) -> Signature:
 
 def module_of(lib: Library) -> tvm.runtime.Module:
     return lib.jit() if isinstance(lib, tvm.runtime.Executable) else lib
+
+
+def input_names(lib: tvm.runtime.Module) -> list[str]:
+    """What a compiled `main` takes: of its parameters, those that are no weights by now."""
+    return _input_names(lib["vm_load_executable"]())
+
+
+def _input_names(executable: tvm.runtime.Module) -> list[str]:
+    name_of = executable["get_function_param_name"]
+    return [str(name_of("main", place)) for place in range(executable["get_function_arity"]("main"))]
 
 
 def built(
@@ -69,10 +88,8 @@ def executor_of(
         raise TypeError(f"Model: a module of type {lib.kind} is no result of tvm.compile of a Relax module")
     is_static = is_cuda(device) and cuda_graphs.can_be_captured(lib)
     machine = cuda_graphs.machine_without(lib, device) if is_static else VirtualMachine(lib, device)
-    count = machine.module["get_function_arity"]("main")
-    name_of = machine.module["get_function_param_name"]
     executor = CapturableMachineExecutor if is_static else VirtualMachineExecutor
-    return executor(machine, machine["main"], [str(name_of("main", place)) for place in range(count)])
+    return executor(machine, machine["main"], _input_names(machine.module))
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -12,6 +13,7 @@ from topi_ext.quiet import quiet  # topi_ext comes before tvm
 
 import tvm
 from tvm import relay
+from tvm.runtime.vm import Executable
 
 from ...analysis.constants import fold_constants, with_weights
 from ...analysis.static import is_static
@@ -30,7 +32,16 @@ from ..typed_once import TypedOnce
 from ..weights import name_apart, put_in, taken_out
 from ..weights_in_turn import weights_in_turn
 
-__all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
+__all__ = [
+    "Library",
+    "built",
+    "executor_of",
+    "input_names",
+    "module_of",
+    "put_in",
+    "signature_of",
+    "taken_out",
+]
 
 # Passes of TVM that change results. The first moves a factor past a summand by dividing it: by zero, if a
 # batch norm has one. The other adds and multiplies constants in another order, which overflows or rounds:
@@ -51,6 +62,15 @@ def signature_of(mod: tvm.IRModule) -> Signature:
 
 def module_of(lib: Library) -> tvm.runtime.Module:
     return getattr(lib, "module", lib)
+
+
+def input_names(lib: tvm.runtime.Module) -> list[str]:
+    """What a compiled `main` takes: of its parameters, those that are no weights by now."""
+    if lib.implements_function("vm_load_executable"):
+        return list(map(str, Executable(lib).get_function_params("main")))
+    graph, weights = json.loads(lib["get_graph_json"]()), lib["get_graph_params"]()
+    names = [graph["nodes"][node]["name"] for node in graph["arg_nodes"]]
+    return [name for name in names if name not in weights]
 
 
 def built(
