@@ -14,6 +14,7 @@ import tvm
 from tvm import relay
 
 from .analysis.constants import with_weights
+from .analysis.half_precision import HALF
 from .analysis.targets import (
     TENSOR_CORES,
     best_dtype,
@@ -118,9 +119,13 @@ def detection_pipeline(
     machine = target_or_current(target, "detection_pipeline")
     dtype = _dtype("detection_pipeline", machine, dtype, calibration)
     on_tensor_cores = has_tensor_cores(machine, dtype)
+    is_ours = on_tensor_cores or has_onednn(machine)
     in_half = dtype != "float32"
-    if machine is not None and machine.kind.name == "llvm" and in_half:
-        check_that_a_cpu_multiplies(dtype, machine, "detection_pipeline")
+    if in_half and not is_ours:
+        raise ValueError(
+            f'detection_pipeline: {dtype} needs tensor cores: give a target such as "cuda -arch=sm_90", with '
+            f"an architecture of at least sm_{TENSOR_CORES[dtype]}"
+        )
     # TVM does not compile bfloat16 of dynamic shapes for a CPU.
     outputs = outputs or ("cut" if on_tensor_cores or (has_onednn(machine) and in_half) else "dynamic")
     stages = [*_in_float(dtype), _restore_detection(), _restore_warps()]
@@ -128,7 +133,6 @@ def detection_pipeline(
         stages.append(_stage("return other masks", MASKS[masks]()))
     if outputs != "dynamic":
         stages.append(_fix_shapes(machine, outputs))
-    is_ours = on_tensor_cores or has_onednn(machine)
     if is_ours:
         stages += [
             _convolutions_of_all(machine),
@@ -366,6 +370,8 @@ def _dtype(
     """The type that the caller wants, or the best one."""
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(f"{pipeline}: dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if dtype in HALF and target is not None and target.kind.name == "llvm":
+        check_that_a_cpu_multiplies(dtype, target, pipeline)
     dtype = dtype or ("int8" if calibration is not None else best_dtype(target))
     if calibration is not None and dtype != "int8":
         raise ValueError(f"{pipeline}: a calibration is for int8, not for {dtype}")

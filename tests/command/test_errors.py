@@ -44,6 +44,8 @@ MODELS = {
     "folder": "folder is a folder: give",
     "torchvision:maskrcnn_resnet50": "there is maskrcnn_resnet50_fpn",
     "torchvision:resnet18(": "is neither a name nor a call",
+    "torchvision:resnet18(3)": "has an argument without a name: give such as resnet18(num_classes=2)",
+    "sys:exit(3)": "a function that it called ended with sys.exit(3)",
     "torchvision:resnet18(nonsense=1)": "unexpected keyword argument 'nonsense'",
     "no_such_module:model": "cannot import no_such_module",
     "math:squareroot": "math has no squareroot",

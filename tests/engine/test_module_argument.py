@@ -47,6 +47,22 @@ def test_a_target_that_tvm_does_not_know(name):
         getattr(tvm_passes, name)("foo")
 
 
+@pytest.mark.parametrize(
+    "pipeline, target, dtype, reason",
+    [
+        ("subpixel", "llvm", "float16", "in float16, a CPU needs oneDNN"),
+        ("detection", "llvm", "bfloat16", "in bfloat16, a CPU needs oneDNN"),
+        ("detection", "cuda -arch=sm_60", "float16", "float16 needs tensor cores: .* of at least sm_75"),
+        ("detection", "cuda -arch=sm_75", "bfloat16", "bfloat16 needs tensor cores: .* of at least sm_80"),
+        ("detection", None, "float16", "float16 needs tensor cores"),
+    ],
+)
+def test_a_type_that_the_target_does_not_multiply(pipeline, target, dtype, reason):
+    """It was ignored, and the network stayed in float32."""
+    with pytest.raises(ValueError, match=f"^{pipeline}_pipeline: {reason}"):
+        getattr(tvm_passes, f"{pipeline}_pipeline")(target, dtype)
+
+
 def test_a_calibration_is_no_file():
     with pytest.raises(
         TypeError, match="InInt8: calibration must be a Calibration, not str: of a file, give"

@@ -136,6 +136,12 @@ def test_padded_detections_are_cut(tmp_path):
     np.testing.assert_array_equal(found, np.arange(6).reshape(3, 2))
 
 
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "network.onnx").touch()
+    with pytest.raises(FolderError, match=r"network.onnx is a file: give a folder that was compiled to"):
+        runtime.load(tmp_path / "network.onnx")
+
+
 @pytest.mark.parametrize("name", [LIBRARY, PARAMETERS])
 def test_files_that_were_changed(folder, name):
     data = bytearray((folder / name).read_bytes())

@@ -50,7 +50,10 @@ def run(args: argparse.Namespace) -> None:
     how = f"run {quoted} --image image.png -o out.png"
     if sizes and 1 not in sizes:
         how = f"detect photos -o detections.parquet --model {quoted}"
-    say(f"{folder}: {written:.1f} MB; run it by: tvm-passes {how}")
+    by = f"tvm-passes {how}"
+    if sizes and 1 not in sizes and not tvm_in_use.has_relay:  # detect needs it
+        by = "tvm_passes.runtime.load_sizes in Python"
+    say(f"{folder}: {written:.1f} MB; run it by: {by}")
 
 
 class Compiled(NamedTuple):

@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(args) or 0
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
+        except SystemExit as stop:  # of a module:function
+            say(f"tvm-passes {args.command}: a function that it called ended with sys.exit({stop.code!r})")
+            return 1
         except BrokenPipeError:  # `| head` has read enough and exited
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE

@@ -259,8 +259,10 @@ def _call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 def _of_torchvision(text: str, args: argparse.Namespace) -> TorchModel:
     name, arguments, options = _call(text.partition(":")[2])
     known = torchvision.models.list_models()
-    if name not in known or arguments:
+    if name not in known:
         raise CommandError(f"torchvision has no model {name}{_meant(name, known)}")
+    if arguments:
+        raise CommandError(f"{text} has an argument without a name: give such as {name}(num_classes=2)")
     builder = torchvision.models.get_model_builder(name)
     weights = torchvision.models.get_model_weights(name)
     if args.weights == "trained":

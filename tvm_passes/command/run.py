@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> None:
         check_can_write(args.output)
         check_is_image(args.output, also=(ARRAYS,))
     manifest, model = _loaded(args.folder)
+    labels = _labels(args, manifest)
     taken = _image_input(args.folder, manifest)
     image = read_image(args.image)
     fitting = _fitting(args, taken, image)
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
         np.savez(args.output, **outputs)
         say(f"The outputs: {args.output}")
     elif found is not None:
-        _show_detections(args, manifest, image, fitting, found)
+        _show_detections(args, labels, image, fitting, found)
     else:
         _show_image(args, image, outputs)
 
@@ -89,14 +90,13 @@ def _fitting(args: argparse.Namespace, taken: ImageInput, image: Image.Image) ->
 
 def _show_detections(
     args: argparse.Namespace,
-    manifest: dict[str, Any],
+    labels: Sequence[str],
     image: Image.Image,
     fitting: Image.Image,
     found: Found,
 ) -> None:
     found = scaled(found, [whole / part for whole, part in zip(image.size, fitting.size)])
     shown = at_least(found, args.score)
-    labels = _labels(args, manifest)
     if args.json:
         print(json.dumps(_as_json(shown, labels), indent=1))
     else:

@@ -29,6 +29,8 @@ def read_manifest(folder: str | os.PathLike[str], batch: int | None = None) -> d
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FolderError(f"{folder} has no {MANIFEST}: give a folder that was compiled to") from None
+    except NotADirectoryError:
+        raise FolderError(f"{folder} is a file: give a folder that was compiled to") from None
     except (OSError, ValueError) as error:
         raise FolderError(f"{path} cannot be read ({error}): compile again") from error
     if not isinstance(manifest, dict) or "format" not in manifest:
