@@ -77,6 +77,31 @@ def test_elements(dtype):
         assert_equal(mine, theirs)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_tensors_of_one_number(dtype):
+    numbers = (INF, -INF, NAN, 0.5)
+
+    def filled(x):
+        return relax.Tuple(
+            [op.full([2, 3], relax.const(each, dtype)) for each in numbers]
+            + [op.full_like(x, relax.const(each, dtype)) for each in numbers]
+        )
+
+    mine = found(filled, np.zeros((2, 3), dtype))
+    for one, number in zip(mine, numbers * 2, strict=True):
+        assert_equal(one, np.full((2, 3), number, dtype))
+
+
+@pytest.mark.parametrize("exponent", [0.3, -2])
+def test_powers_of_bfloat16(exponent):
+    numbers = torch.tensor([0.1, 0.5, 1, 3, 7.3, 100]).bfloat16()
+    (mine,) = found(
+        lambda x: op.astype(op.power(op.astype(x, "bfloat16"), relax.const(exponent, "bfloat16")), "float32"),
+        numbers.float().numpy(),
+    )
+    assert_equal(mine, (numbers**exponent).float())
+
+
 def test_a_negated_comparison_of_nan_is_true():
     (mine,) = found(lambda x: op.logical_not(op.greater(x, relax.const(0.0))), NUMBERS)
     assert_equal(mine, ~(NUMBERS > 0))

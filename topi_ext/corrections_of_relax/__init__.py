@@ -7,6 +7,7 @@ Importing a module of this folder applies its corrections, most of which are tho
 | `division` | ends the process where integers are divided by 0, or the least one by -1 |
 | `division`, of floats | has no exact remainders, nor quotients that are rounded down |
 | `elementwise` | loses NaN in ReLU, bounds, maxima and minima; takes NaN for equal, 0 for 0 of infinities |
+| `full` | fails at tensors of infinities and NaN |
 | `in_float32` | returns float32 from norms and grid samples of half precision; has no code for some of it |
 | `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
 | `pixel_shuffle` | finds no kernel |
@@ -14,4 +15,4 @@ Importing a module of this folder applies its corrections, most of which are tho
 | `sort` | does not sort rows with NaN, nor integers of every type; on CPUs, looks at all for a `topk` |
 """
 
-from . import division, elementwise, in_float32, max_pooling, pixel_shuffle, reductions, sort  # noqa: F401
+from . import division, elementwise, full, in_float32, max_pooling, pixel_shuffle, reductions, sort  # noqa: F401

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import relax, te, topi
+from tvm import tirx as tir
 
 from .._tvm import dtype_of
 from .legalize import legalize
@@ -39,7 +40,10 @@ class _Widening:
 
 
 def _wide(value: Any) -> Any:
-    return topi.cast(value, "float32") if isinstance(value, te.Tensor) else value
+    if isinstance(value, te.Tensor):
+        return topi.cast(value, "float32")
+    is_half = isinstance(value, tir.FloatImm) and dtype_of(value) in HALF  # a number beside a tensor
+    return tir.const(value.value, "float32") if is_half else value
 
 
 def _in_float32(name: str, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -49,7 +53,7 @@ def _in_float32(name: str, builder: relax.BlockBuilder, call: relax.Call) -> rel
 
 WITHOUT_CODE = (
     *("acos", "acosh", "asin", "asinh", "atan", "atan2", "cosh", "sinh"),
-    *("isfinite", "isinf", "isnan"),  # of bfloat16
+    *("isfinite", "isinf", "isnan", "power"),  # of bfloat16
 )
 STOCK = {
     name: legalize(name, functools.partial(_in_float32, name))
