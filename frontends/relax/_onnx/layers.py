@@ -28,11 +28,13 @@ def converters() -> dict[str, Convert]:
         "Einsum": einsum,
         "Gemm": _gemm,
         "GlobalAveragePool": lambda n: _over_pixels(n, op.mean),
+        "GlobalLpPool": _global_lp_pool,
         "GlobalMaxPool": lambda n: _over_pixels(n, op.max),
         "GroupNormalization": _group_norm,
         "InstanceNormalization": _instance_norm,
         "LayerNormalization": _layer_norm,
         "LRN": _local_response_norm,
+        "LpPool": _lp_pool,
         "MatMul": _matmul,
         "MaxPool": _max_pool,
     }
@@ -233,10 +235,60 @@ def _counts(n: Node) -> list[int]:
 
 def _average_pool(n: Node) -> relax.Expr:
     n.only_floats()
-    _, _, dilations = _window(n)
-    if max(dilations) > 1:
-        n.refuse("dilations are not supported")
-    return _pool(n, AVERAGE_POOLS, count_include_pad=bool(n.attribute("count_include_pad")))
+    all_count = bool(n.attribute("count_include_pad"))
+    if max(_window(n)[2]) == 1:
+        return _pool(n, AVERAGE_POOLS, count_include_pad=all_count)
+    if n.attribute("auto_pad").startswith("SAME"):
+        n.refuse("dilations are not supported with auto_pad, for which ONNX Runtime ignores them: use pads")
+    return op.divide(_sums_of_windows(n, n.data(0)), constant(_elements(n, all_count).astype(n.dtype())))
+
+
+def _lp_pool(n: Node) -> relax.Expr:
+    return _root(n, _sums_of_windows(n, _power(n)))
+
+
+def _global_lp_pool(n: Node) -> relax.Expr:
+    return _root(n, _over_pixels(n, lambda _, axes, keepdims: op.sum(_power(n), axes, keepdims)))
+
+
+def _power(n: Node) -> relax.Expr:
+    n.only_floats()
+    data, p = n.data(0), n.attribute("p")
+    return op.multiply(data, data) if p == 2 else op.power(n.emit(op.abs(data)), n.number(p))
+
+
+def _root(n: Node, sums: relax.Expr) -> relax.Expr:
+    p = n.attribute("p")
+    return op.sqrt(sums) if p == 2 else op.power(sums, n.number(1 / p))
+
+
+def _sums_of_windows(n: Node, data: relax.Expr) -> relax.Expr:
+    """With zeros around the data, by which all windows are whole."""
+    if n.rank() not in AVERAGE_POOLS:
+        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 to 5")
+    kernel, strides, dilations = _window(n)
+    pads = _pads(n, kernel, strides, dilations)
+    widths = [0, 0, 0, 0]
+    for axis, (size, count) in enumerate(zip(n.shape(0)[2:], _counts(n))):
+        reach = (count - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
+        widths += [pads[axis], max(reach - size - pads[axis], 0)]
+    padded = n.emit(op.nn.pad(n.emit(data), widths))
+    means = AVERAGE_POOLS[n.rank()](padded, kernel, strides, dilation=dilations)
+    return op.multiply(n.emit(means), n.number(math.prod(kernel)))
+
+
+def _elements(n: Node, all_count: bool) -> np.ndarray:
+    """How many elements each window has, with or without those of the padding."""
+    kernel, strides, dilations = _window(n)
+    pads, axes = _pads(n, kernel, strides, dilations), len(kernel)
+    found = np.ones([1] * axes, "int64")
+    for axis, (size, count) in enumerate(zip(n.shape(0)[2:], _counts(n))):
+        at = np.arange(count)[:, None] * strides[axis] + np.arange(kernel[axis]) * dilations[axis]
+        at -= pads[axis]
+        first, end = (-pads[axis], size + pads[axes + axis]) if all_count else (0, size)
+        inside = ((at >= first) & (at < end)).sum(1)
+        found = found * inside.reshape(-1, *[1] * (axes - 1 - axis))
+    return found
 
 
 def _pool(n: Node, pools: dict[int, Any], **options: Any) -> relax.Expr:

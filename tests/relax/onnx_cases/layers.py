@@ -1,5 +1,7 @@
 """Operators with weights or windows."""
 
+import itertools
+
 import numpy as np
 
 from tests.relax.onnx_cases.case import (
@@ -89,6 +91,32 @@ LAYERS = {
         count_include_pad=1,
     ),
     "AveragePool_1d": case("AveragePool", random(2, 4, 9), kernel_shape=[3], strides=[2], pads=[1, 0]),
+    **{
+        f"AveragePool_dilated_{ceil_mode}{all_count}": case(
+            *("AveragePool", SMALL),
+            kernel_shape=[3, 2],
+            dilations=[2, 3],
+            strides=[2, 1],
+            pads=[1, 0, 1, 1],
+            ceil_mode=ceil_mode,
+            count_include_pad=all_count,
+            opsets=(19, LATEST),
+        )
+        for ceil_mode, all_count in itertools.product((0, 1), (0, 1))
+    },
+    "AveragePool_dilated_1d": case(
+        "AveragePool", random(2, 4, 9), kernel_shape=[3], dilations=[2], pads=[1, 2], opsets=(19, LATEST)
+    ),
+    "AveragePool_dilated_3d": case(
+        "AveragePool", VOLUME, kernel_shape=[2, 2, 2], dilations=[2, 1, 3], opsets=(19, LATEST)
+    ),
+    **{
+        f"LpPool_{p}": case("LpPool", SMALL, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1], p=p)
+        for p in (1, 2, 3)
+    },
+    "LpPool_upper": case("LpPool", SMALL, kernel_shape=[3, 2], strides=[3, 2], auto_pad="SAME_UPPER"),
+    "LpPool_1d": case("LpPool", random(2, 4, 9), kernel_shape=[3], strides=[2]),
+    "GlobalLpPool": case("GlobalLpPool", SMALL, p=3, opsets=(13, 21)),
     "Conv_3d": case(
         *("Conv", VOLUME, random(6, 4, 3, 2, 3), random(6)),
         known=[1, 2],
