@@ -210,7 +210,7 @@ REFUSED = {
         ValueError,
         lambda model: runtime.Model(model.lib, output_names=["a"])(X),
     ),
-    "the last output must be the number of detections": (
+    ": import the detector by frontends.relax": (  # the last output must be the number of detections
         ValueError,
         lambda model: runtime.Model(model.lib, cut=True)(X),
     ),

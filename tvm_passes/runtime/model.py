@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
 from tvm.runtime import Device
@@ -313,9 +313,11 @@ def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:
     """For each output but the last, its axis of detections and the index of their number, or nothing."""
     *others, number = types
     if number.dtype != "int32" or len(number.shape) > 1:
+        in_relay = 'apply MakeDetectionStatic("padded")'
+        advice = in_relay if tvm_in_use.has_relay else "import the detector by frontends.relax"
         raise ValueError(
-            f"Model: to cut, the last output must be the number of detections, int32, and it is {number}: "
-            'apply MakeDetectionStatic("padded")'
+            "Model: to cut, the last output must be the number of detections, int32, and it is "
+            f"{number}: {advice}"
         )
     if cut is True:
         if number.shape or any(not shape or shape[:1] != others[0].shape[:1] for shape, _ in others):
