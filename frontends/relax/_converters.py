@@ -12,7 +12,7 @@ from torch import fx
 from tvm import relax
 
 from .._pytorch.resizing import Axis, is_ignored
-from ._max_pool import maxima_and_places, places_of_windows
+from ._max_pool import maxima_and_places, places_of_adaptive_windows, places_of_windows
 from ._onnx.node import dtype_of, shape_of
 from ._resample import resampled
 from ._scatter import scattered
@@ -39,6 +39,8 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
         **dict.fromkeys(("bmm.default", "matmul.default", "mm.default"), _matmul),
         "_upsample_bicubic2d_aa.default": functools.partial(_antialiased, "cubic"),
         "_upsample_bilinear2d_aa.default": functools.partial(_antialiased, "linear"),
+        "adaptive_max_pool2d.default": _adaptive_max_pool,
+        "adaptive_max_pool3d.default": _adaptive_max_pool,
         "amax.default": functools.partial(_extreme, relax.op.max),
         "amin.default": functools.partial(_extreme, relax.op.min),
         "convolution.default": _convolution,
@@ -134,8 +136,7 @@ def _max_pool(node: fx.Node, importer: Importer) -> Any:
     stride, padding, dilation, ceil_mode = options + defaults[len(options) :]
     emit, axes, stride = importer.block_builder.emit, len(size), stride or size
     padding, dilation = ([each] * axes if isinstance(each, int) else each for each in (padding, dilation))
-    is_single = data.ty.ndim == axes + 1
-    data = emit(relax.op.expand_dims(data, 0)) if is_single else data
+    given, data = data, _as_batch(emit, data, axes)
     if all(user.args[1] == 0 for user in node.users):
         found = [emit(POOLS[axes](data, size, stride, padding, dilation, ceil_mode=ceil_mode))]
     else:
@@ -145,6 +146,23 @@ def _max_pool(node: fx.Node, importer: Importer) -> Any:
             for (count, before), kernel, step, front, apart in zip(extents, size, stride, padding, dilation)
         ]
         found = list(maxima_and_places(emit, data, places))
+    return _as_given(emit, found, given)
+
+
+def _adaptive_max_pool(node: fx.Node, importer: Importer) -> Any:
+    data, size = importer.retrieve_args(node)
+    emit, batch = importer.block_builder.emit, _as_batch(importer.block_builder.emit, data, len(size))
+    places = [places_of_adaptive_windows(*each) for each in zip(size, shape_of(batch)[2:])]
+    return _as_given(emit, list(maxima_and_places(emit, batch, places)), data)
+
+
+def _as_batch(emit: Any, data: Any, axes: int) -> Any:
+    return emit(relax.op.expand_dims(data, 0)) if data.ty.ndim == axes + 1 else data
+
+
+def _as_given(emit: Any, found: list[Any], data: Any) -> list[Any]:
+    """Without the axis of the batch, if the data have none."""
+    is_single = data.ty.ndim < found[0].ty.ndim
     return [emit(relax.op.squeeze(each, [0])) for each in found] if is_single else found
 
 

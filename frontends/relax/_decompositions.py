@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
+from torch.utils._pytree import tree_map
 
 from ..errors import ImportFailure
 
@@ -21,8 +22,23 @@ aten = torch.ops.aten
 Call = Callable[..., Any]
 
 
+# TVM reduces no scalar along an axis, sorts none, and fails at one that is written to.
+ALONG_AN_AXIS = (
+    *(aten.amax.default, aten.amin.default, aten.argmax.default, aten.argmin.default, aten.max.dim),
+    *(aten.cumprod.default, aten.cumsum.default, aten.mean.dim, aten.prod.dim_int, aten.sum.dim_IntList),
+    *(aten._log_softmax.default, aten._softmax.default, aten.any.dim, aten.min.dim, aten.var.correction),
+    *(aten.flip.default, aten.kthvalue.default, aten.median.dim, aten.sort.default, aten.topk.default),
+    *(aten.scatter.src, aten.scatter.value, aten.scatter_add.default),
+)
+
+
 def decompositions() -> dict[Any, Call]:
     """By operator, what writes it by others."""
+    written = _of_tensors()
+    return {**written, **{each: _of_scalars(each, written.get(each)) for each in ALONG_AN_AXIS}}
+
+
+def _of_tensors() -> dict[Any, Call]:
     return {
         **torch.export.default_decompositions(),  # type: ignore[attr-defined]  # the checker has an older torch
         **get_decompositions([aten.elu.default, aten.embedding.default]),
@@ -42,13 +58,13 @@ def decompositions() -> dict[Any, Call]:
         aten.fmin.default: lambda x, y: _unless_nan(torch.minimum(x, y), x, y),
         aten.pow.Scalar: _pow,
         aten.pow.Tensor_Tensor: _pow,
+        aten.pow.Tensor_Scalar: _pow_number,
         # It has no converter for these, and its sorts are stable.
         aten.min.dim: lambda x, axis, keepdim=False: (x.amin(axis, keepdim), x.argmin(axis, keepdim)),
         aten.remainder.Scalar_Tensor: lambda x, y: _number(x, y).remainder(y),
         aten.sort.stable: lambda x, *, stable, dim=-1, descending=False: torch.sort(x, dim, descending),
         aten.__lshift__.Scalar: lambda x, by: x * 2**by,
         aten.__rshift__.Scalar: lambda x, by: x // 2**by,
-        aten.adaptive_max_pool2d.default: _adaptive_max_pool,
         aten.any.default: lambda x: x.bool().reshape(-1).any(0),
         aten.any.dim: _any,
         aten.any.dims: _any,
@@ -85,6 +101,21 @@ def decompositions() -> dict[Any, Call]:
         aten.upsample_nearest2d.vec: _upsample_nearest,
         aten.upsample_bilinear2d.vec: _upsample_bilinear,
     }
+
+
+def _of_scalars(operator: Any, otherwise: Call | None) -> Call:
+    """A scalar is a row of one element."""
+
+    def as_row(each: Any) -> Any:
+        return each.reshape(1) if isinstance(each, Tensor) and each.dim() == 0 else each
+
+    def written(x: Tensor, *arguments: Any, **options: Any) -> Any:
+        if x.dim() == 0:
+            found = operator(*map(as_row, (x, *arguments)), **options)
+            return tree_map(lambda each: each.reshape(()), found)
+        return otherwise(x, *arguments, **options) if otherwise else NotImplemented
+
+    return written
 
 
 def _add(x: Any, other: Any, *, alpha: float = 1) -> Any:
@@ -154,6 +185,14 @@ def _pow(base: Any, exponent: Tensor) -> Any:
     if torch.result_type(base, exponent).is_floating_point:
         return NotImplemented
     raise ImportFailure("Relax has no equivalent of a power of integers: make one of them floating point")
+
+
+def _pow_number(x: Tensor, exponent: float) -> Any:
+    """Roots are torch's own: `pow` makes infinity of -inf, and forgets the sign of -0."""
+    if exponent not in (0.5, -0.5):
+        return NotImplemented
+    x = x.to(torch.result_type(x, exponent))
+    return x.sqrt() if exponent > 0 else x.rsqrt()
 
 
 def _cat(tensors: Sequence[Tensor], axis: int = 0) -> Any:
@@ -244,23 +283,6 @@ def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accu
 
 def _max_pool(x: Tensor, size: Sequence[int], stride: Sequence[int] = (), *arguments: Any) -> Any:
     return NotImplemented if stride else aten.max_pool2d_with_indices(x, size, size, *arguments)
-
-
-def _adaptive_max_pool(x: Tensor, size: Sequence[int]) -> Any:
-    """Maxima of windows, each as long as it has to be, and where they are, in rows of pixels."""
-    width = x.shape[-1]
-    windows = [
-        [(at * before // after, -(-(at + 1) * before // after)) for at in range(after)]
-        for before, after in zip(x.shape[-2:], size)
-    ]
-    found = []
-    for top, bottom in windows[0]:
-        for left, right in windows[1]:
-            best, at = x[..., top:bottom, left:right].flatten(-2).max(-1)
-            across = right - left
-            found.append((best, (at // across + top) * width + at % across + left))
-    values, places = (torch.stack(each, -1).unflatten(-1, size) for each in zip(*found))
-    return values, places
 
 
 def _slice(x: Tensor, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map
 from tvm_ffi import structural_equal
 
 from tvm import relax
@@ -16,6 +18,12 @@ from ..errors import ImportFailure, gist
 from . import _converters, _operators
 
 Converter = Callable[[fx.Node], Any]
+aten = torch.ops.aten
+# Reductions of nothing, of which TVM divides by 0, or leaves what was in memory.
+OF_NOTHING = {
+    **dict.fromkeys((aten.mean.default, aten.mean.dim, aten.var.correction), math.nan),
+    **dict.fromkeys((aten.any.default, aten.any.dim, aten.any.dims), False),
+}
 
 
 class Importer(ExportedProgramImporter):
@@ -34,7 +42,11 @@ class Importer(ExportedProgramImporter):
 
     def _compared(self, convert: Converter) -> Converter:
         def compared(node: fx.Node) -> Any:
-            expected = node.meta.get("val")
+            expected: Any = node.meta.get("val")
+            if _is_empty(expected):  # for many operators TVM has no kernel then
+                return tree_map(self._filled, expected)
+            if node.target in OF_NOTHING and _is_empty([each.meta["val"] for each in node.all_input_nodes]):
+                return self._filled(expected, OF_NOTHING[node.target])
             try:
                 found = convert(node)
             except ImportFailure:
@@ -50,8 +62,21 @@ class Importer(ExportedProgramImporter):
 
         return compared
 
+    def _filled(self, value: torch.Tensor, number: float = 0) -> relax.Expr:
+        filling = relax.const(number, self._convert_data_type(value.dtype))
+        return self.block_builder.emit(relax.op.full(list(value.shape), filling))
+
     def _type_of(self, value: torch.Tensor) -> relax.TensorType:
         return relax.TensorType(list(value.shape), self._convert_data_type(value.dtype))
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether it is tensors without elements, of a known shape."""
+    values = tree_leaves(value)
+    return bool(values) and all(
+        isinstance(each, torch.Tensor) and 0 in each.shape and all(isinstance(n, int) for n in each.shape)
+        for each in values
+    )
 
 
 def named(node: fx.Node) -> str:

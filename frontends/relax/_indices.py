@@ -28,7 +28,8 @@ def keep_inside(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.target in ALONG_AN_AXIS:
             source, axis, index = node.args[:3]
-            extent = source.meta["val"].shape[axis]
+            shape = source.meta["val"].shape
+            extent = shape[axis] if shape else 1  # of a scalar, the only index is 0
             node.update_arg(2, _wrapped(graph, node, index, extent))
         elif node.target in (aten.index.Tensor, aten.index_put.default):
             source, indices = node.args[:2]

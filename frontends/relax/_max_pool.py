@@ -29,6 +29,14 @@ def places_of_windows(
     return np.where(is_inside, at, first)
 
 
+def places_of_adaptive_windows(count: int, size: int) -> np.ndarray:
+    """The same of windows that share the axis, of which some are longer than others."""
+    at = np.arange(count)
+    first, end = at * size // count, -(-(at + 1) * size // count)
+    within = first[:, None] + np.arange((end - first).max())
+    return np.where(within < end[:, None], within, first[:, None])
+
+
 def maxima_and_places(
     emit: Callable[[relax.Expr], relax.Expr],
     data: relax.Expr,

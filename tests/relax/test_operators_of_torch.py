@@ -55,6 +55,7 @@ def in_half(x):
         *(normal, F.group_norm(normal, 2), F.grid_sample(x, EIGHTHS.half(), align_corners=False)),
         *(small.acos(), small.asin(), x.atan(), x.atan2(x.abs() + 1), x.sinh(), x.cosh(), x.asinh()),
         *((x.abs() + 1).acosh(), x.isnan(), x.bfloat16().isnan(), x.bfloat16().isinf()),
+        *((x.abs().bfloat16() ** power).float() for power in (0.3, 2, -1.5)),
     ]
 
 
@@ -153,6 +154,10 @@ CASES = {
     "remainder": (lambda x: (x % 3, x % -3, x % 0.7), [INTEGERS]),
     "shift": (lambda x: (x << 3, x >> 1, x.to(torch.uint8) << 7), [INTEGERS]),
     "pow": (lambda x: (x**2, x**3, x.abs() ** 0.5, 2**x), [X]),
+    "roots": (
+        lambda x: (x**0.5, 1 / x**0.5, x**-0.5, x.int() ** 0.5, x.int() ** -0.5),
+        [torch.tensor([float("-inf"), float("inf"), -0.0, 0.0, 4, float("nan")])[[0, 1, 2, 3, 4, 4]]],
+    ),
     "clamp": (lambda x: (x.clamp(-0.5, 0.3), x.clamp(min=0.1), x.clamp(max=0.1)), [X]),
     "clamp_integers": (
         lambda x: (x.clamp(min=0), x.clamp(max=3), x.clamp(0, 3), x.clamp(max=2.5)),
@@ -212,6 +217,21 @@ CASES = {
             F.adaptive_max_pool1d(x[0], 2),
         ),
         [X],
+    ),
+    "adaptive_max_pool_of_ties": (
+        lambda x: (
+            *F.adaptive_max_pool2d(x, (3, 4), return_indices=True),
+            *F.adaptive_max_pool2d(x[0], (12, 1), return_indices=True),
+        ),
+        [(X * 2).round()],
+    ),
+    "adaptive_max_pool_of_volumes": (
+        lambda x: (
+            F.adaptive_max_pool3d(x, (None, 1, 4)),
+            *F.adaptive_max_pool3d(x, (2, 4, 9), return_indices=True),
+            *F.adaptive_max_pool3d(x[0], 3, return_indices=True),
+        ),
+        [(VOLUME * 2).round()],
     ),
     "regions": (
         lambda x, rois: (
@@ -324,6 +344,23 @@ CASES = {
         ),
         [INTEGERS % 3],
     ),
+    "scalars": (
+        lambda x: (
+            *(x.cumsum(0), x.int().cumsum(-1), x.cumprod(0), x.argmin(), x.argmax(0), x.amax(0, True)),
+            *(*x.max(0), *x.min(-1), *x.sort(), *x.topk(1), x.softmax(0), x.logsumexp(0), x.sum(0)),
+            *(x.mean(0), x.prod(0), x.any(0), x.all(0), x.var(0, correction=0), *x.median(0), x.flip(0)),
+            *(x.scatter(0, x.int().long() * 0, 5), x.scatter_add(0, x.int().long() * 0, x)),
+        ),
+        [torch.tensor(2.5)],
+    ),
+    "nothing": (
+        lambda x: (
+            *(x.sum(0), x.mean(1), x.mean(), x.var(0), x.any(0), x.all(0), (x > 0).any(), x.prod(1)),
+            *(*x.sort(0), *x.topk(2, 1), x.gather(0, x.long()), x.flip(1), x[None].expand(2, 0, 3)),
+            *(torch.einsum("ij,kj->ik", x, x), torch.cat([x, torch.ones(2, 3)]), F.pad(x, (0, 0, 1, 0))),
+        ),
+        [torch.zeros(0, 3)],
+    ),
     "remainder_of_number": (lambda x: 100 % x, [INTEGERS]),
     "sort": (lambda x: (*x.sort(1, descending=True), x.argsort(0)), [MATRIX]),
     "topk": (lambda x: (*x.topk(3), *x.topk(2, 0, largest=False)), [MATRIX]),
@@ -337,7 +374,14 @@ CASES = {
     "pad": (lambda x: [F.pad(x, (1, 2, 3, 0), mode) for mode in ("reflect", "replicate", "circular")], [X]),
     "pad_constant": (lambda x: (F.pad(x, (1, 2), value=0.5), F.pad(x, (-1, 2, -2, 0))), [X]),
     "created": (
-        lambda x: (torch.zeros_like(x, dtype=torch.int64), x.new_ones(2), torch.full_like(x, 2)),
+        lambda x: (
+            *(torch.zeros_like(x, dtype=torch.int64), x.new_ones(2), torch.full_like(x, 2)),
+            *(
+                torch.full((2, 3), -torch.inf),
+                x.new_full((2,), torch.nan),
+                torch.full_like(x.half(), torch.inf),
+            ),
+        ),
         [X],
     ),
     # Images.
@@ -483,10 +527,7 @@ REFUSED = {
     "normal": (lambda x: x + torch.randn_like(x), "Unsupported function types .*randn"),
     "mask": (lambda x: x[x > 0], "aten.index.Tensor .* as many elements as a mask says.*torch.where"),
     "number": (lambda x: x * x[0, 0, 0, 0].item(), "makes a number of data: keep it a tensor"),
-    "places": (
-        lambda x: F.adaptive_max_pool3d(x, 2),
-        r"Unsupported function types \['adaptive_max_pool3d.default'\]",
-    ),
+    "function": (lambda x: torch.special.i0(x), r"Unsupported function types \['i0.default'\]"),
 }
 
 
