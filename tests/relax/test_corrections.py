@@ -102,6 +102,17 @@ def test_powers_of_bfloat16(exponent):
     assert_equal(mine, (numbers**exponent).float())
 
 
+def test_instances_of_bfloat16_are_normalized():
+    pixels = np.random.default_rng(5).standard_normal((2, 3, 5, 4)).astype("float32")
+
+    def normalized(x):
+        scale, bias = op.ones([3], "bfloat16"), op.zeros([3], "bfloat16")
+        return op.astype(op.nn.instance_norm(op.astype(x, "bfloat16"), scale, bias, 1, [2, 3]), "float32")
+
+    expected = F.instance_norm(torch.from_numpy(pixels).bfloat16()).float()
+    np.testing.assert_allclose(found(normalized, pixels)[0], expected, rtol=1e-2, atol=1e-2)
+
+
 def test_a_negated_comparison_of_nan_is_true():
     (mine,) = found(lambda x: op.logical_not(op.greater(x, relax.const(0.0))), NUMBERS)
     assert_equal(mine, ~(NUMBERS > 0))

@@ -57,5 +57,5 @@ WITHOUT_CODE = (
 )
 STOCK = {
     name: legalize(name, functools.partial(_in_float32, name))
-    for name in ("nn.batch_norm", "image.grid_sample", *WITHOUT_CODE)
+    for name in ("nn.batch_norm", "nn.instance_norm", "image.grid_sample", *WITHOUT_CODE)
 }
