@@ -65,7 +65,7 @@ def _of_tensors() -> dict[Any, Call]:
         aten.sort.stable: lambda x, *, stable, dim=-1, descending=False: torch.sort(x, dim, descending),
         aten.__lshift__.Scalar: lambda x, by: x * 2**by,
         aten.__rshift__.Scalar: lambda x, by: x // 2**by,
-        aten.any.default: lambda x: x.bool().reshape(-1).any(0),
+        aten.any.default: lambda x: aten.any.dim(x.reshape(-1), 0),
         aten.any.dim: _any,
         aten.any.dims: _any,
         aten.erfc.default: lambda x: 1 - x.erf(),
@@ -87,7 +87,8 @@ def _of_tensors() -> dict[Any, Call]:
         aten.slice.Tensor: _slice,
         # It leaves types as they are.
         aten.cat.default: _cat,
-        aten.cumsum.default: _cumsum,
+        aten.cumprod.default: partial(_cumulated, torch.cumprod),
+        aten.cumsum.default: partial(_cumulated, torch.cumsum),
         torch.ops.prims.convert_element_type.default: Tensor.to,
         # It reads in front of the tensor, and in a kernel of its own: slices are fused.
         aten.select.int: _select,
@@ -202,9 +203,9 @@ def _cat(tensors: Sequence[Tensor], axis: int = 0) -> Any:
     return torch.cat([each.to(dtype) for each in tensors], axis)
 
 
-def _cumsum(x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Any:
+def _cumulated(cumulate: Call, x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Any:
     dtype = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
-    return NotImplemented if x.dtype == dtype else x.to(dtype).cumsum(axis)
+    return NotImplemented if x.dtype == dtype else cumulate(x.to(dtype), axis)
 
 
 def _prod(x: Tensor, axis: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
@@ -213,7 +214,10 @@ def _prod(x: Tensor, axis: int, keepdim: bool = False, *, dtype: torch.dtype | N
 
 
 def _any(x: Tensor, *arguments: Any) -> Any:
-    return NotImplemented if x.dtype == torch.bool else x.bool().any(*arguments)
+    if x.dtype == torch.bool:
+        return NotImplemented
+    found = x.bool().any(*arguments)
+    return found.to(x.dtype) if x.dtype == torch.uint8 else found  # as in torch
 
 
 def _group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *arguments: Any) -> Any:

@@ -335,6 +335,8 @@ CASES = {
     "argmax": (lambda x: (x.argmax(), x.argmax(1), x.argmin(0, keepdim=True)), [MATRIX]),
     "vector_norm": (lambda x: [torch.linalg.vector_norm(x, p, 1) for p in (1, 2, 3, float("inf"))], [X]),
     "cumsum": (lambda x: (x.cumsum(-2), x.int().cumsum(1), x.cumsum(1, dtype=torch.float64)), [X]),
+    "cumprod": (lambda x: (x.cumprod(1), (x > 0).cumprod(0), x.float().cumprod(-1)), [INTEGERS]),
+    "any_of_bytes": (lambda x: (x.any(), x.any(1), x.any(0, True), x.all(1)), [(INTEGERS > 4).byte()]),
     "extremes_of_axes": (lambda x: (x.amax((1, 2)), x.amin(-1, True), x.int().amax(0)), [X]),
     "sort_stable": (
         lambda x: (
