@@ -151,6 +151,17 @@ def test_scatter_of_fewer_indices_than_elements_in_a_tensor_of_unknown_sizes(axi
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_rows_taken_of_a_broadcast_tensor():
+    """TVM's shape function of broadcast_to asked for numbers of what was fused with it."""
+    x, mask = relay.var("x", shape=(4, 2)), relay.var("mask", shape=(12,), dtype="bool")
+    wide = relay.reshape(relay.broadcast_to(relay.expand_dims(x, 1), (4, 3, 2)), (12, 2))
+    taken = relay.take(wide, relay.squeeze(relay.argwhere(mask), [1]), axis=0)
+    array, kept = numbers(4, 2), np.arange(12) % 5 == 1
+    for each in kept, np.zeros(12, bool):
+        (found,) = run(module(x, mask, relay.exp(taken)), array, each)
+        np.testing.assert_allclose(found, np.exp(array.repeat(3, 0)[each]), rtol=1e-6)
+
+
 def test_bitwise_not_of_unknown_sizes():
     x = relay.var("x", shape=[relay.Any()], dtype="int32")
     (found,) = run(module(x, relay.bitwise_not(x)), np.int32([0, 5, -7]))

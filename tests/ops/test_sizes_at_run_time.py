@@ -64,3 +64,31 @@ def test_windows_over_images_of_any_size(kind):
         (expected,), (found,) = run(module(x, relay.nn.relu(function(x))), array), compute(array)
         assert found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float16", 1e-2), ("int32", 0)])
+@pytest.mark.parametrize("width", [6, None])
+@pytest.mark.parametrize("rows", [5, None])
+def test_products_with_any_number_of_filters(rows, width, dtype, tolerance):
+    sizes = [relay.Any() if size is None else size for size in (rows, width)]
+    x = relay.var("x", shape=sizes, dtype=dtype)
+    w = relay.var("w", shape=(relay.Any(), sizes[1]), dtype=dtype)
+    compute = runner(module(x, w, relay.nn.relu(relay.nn.dense(x, w))))
+    for filters in 0, 1, 7, 16, 37:
+        arrays = [(4 * numbers(size, 6, seed=seed)).astype(dtype) for seed, size in enumerate((5, filters))]
+        expected = np.maximum(arrays[0] @ arrays[1].T, 0)
+        (found,) = compute(*arrays)
+        assert found.dtype == dtype and found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [("b", 5, 4), ("b", "m", "n"), (2, "m", 4), (2, 5, "n")])
+def test_what_is_added_to_products_of_unknown_sizes(shape):
+    batch, rows, columns = (relay.Any() if isinstance(size, str) else size for size in shape)
+    x = relay.var("x", shape=(batch, rows, 6))
+    y = relay.var("y", shape=(batch, 6, columns))
+    z = relay.var("z", shape=(batch, rows, columns))
+    compute = runner(module(x, y, z, relay.add(relay.nn.batch_matmul(x, y, transpose_b=False), z)))
+    arrays = [numbers(2, *matrix, seed=seed) for seed, matrix in enumerate(((5, 6), (6, 4), (5, 4)))]
+    (found,) = compute(*arrays)
+    np.testing.assert_allclose(found, arrays[0] @ arrays[1] + arrays[2], rtol=1e-4, atol=1e-5)

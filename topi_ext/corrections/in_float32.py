@@ -167,9 +167,26 @@ def _sums_in_float32(name: str) -> Legalize:
     return legalize
 
 
+def _dense(stock: Legalize) -> Legalize:
+    """On CPUs, as a product of a batch of one where the number of filters is known only at run time.
+
+    TVM's own of CPUs packs the filters in blocks, for which it needs their number, and does not compile.
+    """
+
+    def legalize(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
+        if not is_for_llvm() or isinstance(types[1].shape[0], tvm.tir.IntImm):
+            return stock(attrs, inputs, types)
+        rows, filters = (relay.expand_dims(each, 0) for each in inputs)
+        return relay.squeeze(relay.nn.batch_matmul(rows, filters, out_dtype=attrs.out_dtype), [0])
+
+    return legalize
+
+
 topi.math.erf_legalize.register(["cpu", "cuda"], override=True)(_erf)
+of_dense = _dense(tvm.ir.Op.get("nn.dense").get_attr("FTVMLegalize"))
+tvm.ir.register_op_attr("nn.dense", "FTVMLegalize", of_dense, ABOVE_STOCK)
 for name in (*WITH_OUT_DTYPE, *SUMS):
-    tvm.ir.register_op_attr(name, "FTVMLegalize", _sums_in_float32(name), ABOVE_STOCK)
+    tvm.ir.register_op_attr(name, "FTVMLegalize", _sums_in_float32(name), ABOVE_STOCK + 1)
 for name, legalize in {
     "cast": _cast,
     "negative": _negative,

@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 from tvm import te
-from tvm.relay.op._tensor import elemwise_shape_func
+from tvm.relay.op._tensor import elemwise_shape_func, full_shape_func
 from tvm.relay.op._transform import gather_nd_shape_func
 from tvm.relay.op.dyn._transform import strided_slice_shape_func
 from tvm.relay.op.op import register_shape_func
@@ -149,6 +149,8 @@ for rank in 1, 2, 3:
         OF_IMAGES[f"nn.adaptive_{kind}_pool{rank}d"] = _adaptive_pooling
 for name, shape_function in OF_IMAGES.items():
     register_shape_func(name, False, shape_function, ABOVE_STOCK)
+# TVM's own of static lengths reads the values of its operand, which those of fused operators do not have.
+register_shape_func("broadcast_to", False, full_shape_func, ABOVE_STOCK)
 register_shape_func("gather", False, _gather, ABOVE_STOCK)  # TVM's own refuses to take less along other axes
 register_shape_func("gather_nd", False, _gather_nd, ABOVE_STOCK)
 register_shape_func("dyn.strided_slice", [False, True, True, True], _dynamic_slice, ABOVE_STOCK)

@@ -1,4 +1,4 @@
-"""Convolutions on CPUs of images, or of signals, whose sizes are known only at run time.
+"""Convolutions and products on CPUs, of images, signals or matrices whose sizes are known only at run time.
 
 TVM's templates choose their tiles among the factors of a size, and do not compile where it is an expression;
 where it is a variable they take it for 1, and compute one pixel at a time. Importing this module gives such
@@ -79,3 +79,30 @@ def _without_vectors(stock: Callable[..., te.Schedule]) -> Callable[..., te.Sche
 
 for name in "schedule_conv1d_ncw", "schedule_group_conv1d_ncw":
     setattr(topi.x86, name, _without_vectors(getattr(topi.x86, name)))
+
+
+def _of_operands(stock: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
+    """A product with the sizes of its operands: those of its result, a fused kernel may not be given."""
+
+    @wraps(stock)
+    def product(
+        tensor_a: te.Tensor,
+        tensor_b: te.Tensor,
+        oshape: Any = None,
+        out_dtype: Any = None,
+        transpose_a: bool = False,
+        transpose_b: bool = True,
+        *args: Any,
+        **options: Any,
+    ) -> te.Tensor:
+        if oshape is not None and not all(map(_is_known, oshape)):
+            is_one = _is_known(tensor_a.shape[0]) and int(tensor_a.shape[0]) == 1
+            batch = (tensor_b if is_one else tensor_a).shape[0]
+            rows, columns = tensor_a.shape[2 if transpose_a else 1], tensor_b.shape[1 if transpose_b else 2]
+            oshape = [batch, rows, columns]
+        return stock(tensor_a, tensor_b, oshape, out_dtype, transpose_a, transpose_b, *args, **options)
+
+    return product
+
+
+topi.nn.batch_matmul = _of_operands(topi.nn.batch_matmul)
