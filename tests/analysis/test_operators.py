@@ -101,7 +101,7 @@ def test_limits_hold(seed):
         call = relay.Call(relay.op.get(name), [relay.const(array) for array in arrays])
         value = apply(call, relay.TensorType([200], dtype), arrays)
         assert found.least <= value.min() and value.max() <= found.greatest, (name, bounds, found)
-    assert seen >= {"add", "multiply", "maximum", "minimum", "where", "less"}
+    assert seen >= {"add", "subtract", "multiply", "maximum", "minimum", "where", "less"}
 
 
 def test_limits_of_products_with_what_is_not_known():

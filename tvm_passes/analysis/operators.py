@@ -114,7 +114,7 @@ OPERATORS: dict[str, Operator] = {
     "sigmoid": Operator(EACH, moves_freely=True),
     "sign": Operator(EACH, reads=2),
     "sqrt": Operator(EACH),
-    "subtract": Operator(EACH, moves_freely=True),
+    "subtract": Operator(EACH, limits=ranges.of_difference, moves_freely=True),
     "tanh": Operator(EACH, moves_freely=True, reads=5),
     "trunc": Operator(EACH),
     "trunc_divide": Operator(EACH, limits=ranges.of_quotient),

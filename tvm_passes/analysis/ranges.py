@@ -33,6 +33,10 @@ def of_both(function: Callable[[Any, Any], float]) -> Rule:
     )
 
 
+def of_difference(left: Limits, right: Limits) -> Limits:
+    return Limits(left.least - right.greatest, left.greatest - right.least)
+
+
 def of_product(left: Limits, right: Limits) -> Limits:
     corners = [a * b if a and b else 0 for a, b in product(left, right)]  # 0 times infinity is 0
     return Limits(min(corners), max(corners))
