@@ -53,6 +53,10 @@ CASES = {  # operator, opset, inputs of unknown sizes, constants, attributes
     "MatMul of a matrix by weights": ("MatMul", 13, [numbers(5, 3)], {"w": numbers(3, 4)}, {}),
     "MatMul of matrices": ("MatMul", 13, [numbers(5, 3), numbers(3, 2)], {}, {}),
     "MatMul of a matrix and a vector": ("MatMul", 13, [numbers(5, 3), numbers(3)], {}, {}),
+    "MatMul of no matrices by one": ("MatMul", 13, [numbers(0, 5, 3), numbers(1, 3, 2)], {}, {}),
+    "MatMul of some matrices by no": ("MatMul", 13, [numbers(2, 1, 5, 3), numbers(0, 3, 2)], {}, {}),
+    "MatMul of batches that broadcast": ("MatMul", 13, [numbers(2, 1, 5, 3), numbers(4, 3, 2)], {}, {}),
+    "MatMul of matrices by a known one": ("MatMul", 13, [numbers(2, 4, 5, 3)], {"w": numbers(3, 2)}, {}),
     "Gemm": ("Gemm", 13, [numbers(3, 5), numbers(5, 4), numbers(4)], {}, {"alpha": 0.5, "beta": 2.0}),
     "Gemm of turned matrices": ("Gemm", 13, [numbers(5, 3), numbers(4, 5)], {}, {"transA": 1, "transB": 1}),
     "Gemm by weights that tell the length": (

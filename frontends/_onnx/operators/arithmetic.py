@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import reduce
-from itertools import chain
 from types import ModuleType
 
 import numpy as np
@@ -12,7 +11,7 @@ from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
-from ..._fold import keep_known
+from ..._products import late_einsum, late_product
 from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, sizes_of, stock
 
 
@@ -81,21 +80,23 @@ def mean(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own fails if batch axes of both operands broadcast, or a vector meets a batch of matrices."""
-    left, right = _of_one_length(*inputs)
-    ranks = rank_of(left), rank_of(right)
+    """TVM's own fails if batch axes of both operands broadcast, or a vector meets a batch of matrices.
+
+    If an axis of unknown length is empty and that of the other operand has one element, it gives one.
+    """
+    left, right = inputs
     shapes = sizes_of(left), sizes_of(right)
-    if min(ranks) == 1 and max(ranks) > 2:
+    ranks = len(shapes[0]), len(shapes[1])
+    static = None not in (*shapes[0], *shapes[1])
+    if static and (max(ranks) < 3 or ranks[1] == 2):
+        return stock(importer, "MatMul")(importer.onnx_input.of([left, right]), attrs, params)
+    if min(ranks) == 1:
         left = relay.expand_dims(left, 0) if ranks[0] == 1 else left
         right = relay.expand_dims(right, 1) if ranks[1] == 1 else right
         product = matmul(importer, [left, right], attrs, params)
-        return relay.squeeze(product, [-2 if ranks[0] == 1 else -1])
-    if ranks == (2, 2) and shapes[1][1] is None:  # for which TVM's dense does not compile
-        turned = relay.expand_dims(relay.transpose(right), 0)
-        return relay.squeeze(relay.nn.batch_matmul(relay.expand_dims(left, 0), turned), [0])
-    static = None not in (*shapes[0], *shapes[1])
-    if not static or max(ranks) < 3 or ranks[1] == 2:
-        return stock(importer, "MatMul")(importer.onnx_input.of([left, right]), attrs, params)
+        return relay.squeeze(product, [axis for axis, rank in zip((-2, -1), ranks) if rank == 1])
+    if not static:
+        return late_product(left, right, *shapes, dtype_of(left))
     of_left, of_right = ([int(size) for size in type_of(each).shape] for each in (left, right))
     (*batch_left, rows, inner), (*batch_right, _, columns) = of_left, of_right
     batch = np.broadcast_shapes(tuple(batch_left), tuple(batch_right))
@@ -110,56 +111,13 @@ def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     return relay.reshape(product, [*batch, rows, columns])
 
 
-def _of_one_length(left: relay.Expr, right: relay.Expr) -> tuple[relay.Expr, relay.Expr]:
-    """The factors, of which one may tell the length of the axis that the product sums."""
-    of_left, of_right = sizes_of(left), sizes_of(right)
-    inner = of_left[-1], of_right[max(len(of_right) - 2, 0)]
-    if inner[0] is None:
-        left = keep_known(left, [*of_left[:-1], inner[1]])
-    elif inner[1] is None:
-        right = keep_known(
-            right, [*of_right[:-2], inner[0], *of_right[-1:]] if len(of_right) > 1 else [inner[0]]
-        )
-    return left, right
-
-
 def einsum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own needs sizes that are known: others are products that broadcast, and their sums."""
+    """TVM's own needs sizes that are known."""
     operands = list(inputs)
     if all(None not in sizes_of(operand) for operand in operands):
         return stock(importer, "Einsum")(inputs, attrs, params)
-    equation = attrs["equation"].decode().replace(" ", "")
-    terms, kept = _letters(equation, [rank_of(operand) for operand in operands])
-    if any(len(set(term)) < len(term) for term in terms):
-        raise NotImplementedError("it takes a diagonal of an operand whose sizes are known only at run time")
-    dtype = dtype_of(operands[0])
-    letters = kept + [letter for letter in dict.fromkeys(chain(*terms)) if letter not in kept]
-    aligned = []
-    for operand, term in zip(operands, terms):
-        operand = relay.cast(operand, "float32") if dtype == "float16" else operand
-        operand = relay.transpose(operand, [term.index(letter) for letter in letters if letter in term])
-        for place, letter in enumerate(letters):
-            operand = operand if letter in term else relay.expand_dims(operand, place)
-        aligned.append(operand)
-    product, summed = reduce(relay.multiply, aligned), list(range(len(kept), len(letters)))
-    result = relay.sum(product, summed) if summed else product
-    return relay.cast(result, dtype) if dtype == "float16" else result
-
-
-def _letters(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
-    """The axes of each operand and of the result by letters; an ellipsis is numbers, 0 for its last axis."""
-    left, arrow, right = equation.partition("->")
-    terms = []
-    for term, rank in zip(left.split(","), ranks):
-        front, dots, back = term.partition("...")
-        more = range(rank - len(front) - len(back)) if dots else range(0)
-        terms.append([*front, *(str(place) for place in reversed(more)), *back])
-    of_dots = max(([each for each in term if each.isdigit()] for term in terms), key=len)
-    if not arrow:
-        once = sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1)
-        return terms, [*of_dots, *once]
-    front, dots, back = right.partition("...")
-    return terms, [*front, *(of_dots if dots else ()), *back]
+    equation = attrs["equation"].decode()
+    return late_einsum(equation, operands, [rank_of(each) for each in operands], dtype_of(operands[0]))
 
 
 def gemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

@@ -12,11 +12,29 @@ import torch
 
 from tvm import relay
 
+from ..._products import late_product
 from . import functions
 from .converter import Converter, Inputs, InputTypes, NotConverted, known_value
+from .shapes import are_integers, as_number
 
 MOST_COFACTORS = 4  # rows: a cofactor has as many terms as there are permutations of the other rows
 LARGEST_SOLVED = 16  # rows, of which each adds a dozen operators
+
+
+def matmul(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own takes no number of matrices, nor a length of the axis summed, that is known at run time."""
+    left, right = inputs
+    shapes = [converter.infer_shape_with_prelude(each) for each in inputs]
+    if are_integers(*shapes[0], *shapes[1]) or max(map(len, shapes)) < 2:
+        return converter.stock["aten::matmul"](inputs, input_types)
+    of_left, of_right = ([as_number(extent) for extent in shape] for shape in shapes)
+    if len(of_left) == 1:
+        left, of_left = relay.expand_dims(left, 0), [1, *of_left]
+    if len(of_right) == 1:
+        right, of_right = relay.expand_dims(right, 1), [*of_right, 1]
+    product = late_product(left, right, of_left, of_right, converter.infer_type_with_prelude(left).dtype)
+    vectors = [axis for axis, shape in zip((-2, -1), shapes) if len(shape) == 1]
+    return relay.squeeze(product, vectors) if vectors else product
 
 
 def mv(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -217,11 +235,14 @@ CONVERTERS = {
     "aten::addmm": addmm,
     "aten::addmv": addmm,
     "aten::baddbmm": addmm,
+    "aten::bmm": matmul,
     "aten::cdist": cdist,
     "aten::corrcoef": corrcoef,
     "aten::cov": cov,
     "aten::inverse": inverse,
     "aten::linalg_inv": inverse,
     "aten::linalg_solve": linalg_solve,
+    "aten::matmul": matmul,
+    "aten::mm": matmul,
     "aten::mv": mv,
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import relay
 
+from ..._products import late_einsum
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 
 DTYPE = "float32"  # in which TVM's own converters make their constants
@@ -73,12 +74,22 @@ def _norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     return converter.stock["aten::norm"]([data, order, axes or None, keepdims], input_types)
 
 
+def _einsum(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    equation, operands, *_path = inputs
+    types = [converter.infer_type_with_prelude(operand) for operand in operands]
+    try:
+        return late_einsum(equation, operands, [len(type_.shape) for type_ in types], types[0].dtype)
+    except NotImplementedError as error:
+        raise NotConverted(str(error)) from error
+
+
 UNSIZED: dict[str, Convert] = {
     **{
         f"aten::{name}": _stock(f"aten::{name}")
         for name in ("addcdiv", "addcmul", "frobenius_norm", "logsumexp", "tril", "triu")
     },
     **{f"aten::{name}": _deviation(f"aten::{name}") for name in ("std", "var", "var_mean")},
+    "aten::einsum": _einsum,
     "aten::lerp": _lerp,
     "aten::linalg_vector_norm": _norm,
     "aten::norm": _norm,
