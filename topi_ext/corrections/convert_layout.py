@@ -50,7 +50,7 @@ def _register_conv2d() -> None:
     def convert(
         attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], types: Sequence[relay.Type], desired: Sequence[str]
     ) -> relay.Expr:
-        # TVM takes one channel and one filter for a depthwise convolution, without a kernel for such weights.
+        # TVM takes one channel and one filter for depthwise, and chooses HWOI, for which it has no kernel.
         is_default = [str(layout) for layout in desired] == ["NHWC", "default"]
         layouts = ["NHWC", "HWIO"] if is_default and int(attrs.groups) == 1 else desired
         converted = stock(attrs, args, types, layouts)
