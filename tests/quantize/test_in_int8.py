@@ -66,6 +66,16 @@ def test_weights_are_within_a_step_and_use_the_whole_range():
     assert (np.abs(rounded * steps[:, None, None, None] - given) <= 1.001 * steps[:, None, None, None]).all()
 
 
+def test_a_filter_too_small_for_a_step():
+    """The step would be 0 in float32, and 0 divided by it NaN."""
+    given = np.ones((2, 1, 1, 8), "float32")
+    given[1] = 1e-44
+    with np.errstate(divide="raise", invalid="raise"):
+        rounded, steps = quantized_weights(given)
+    np.testing.assert_array_equal(rounded[:, 0, 0, 0], [127, 0])
+    assert (steps > 0).all()
+
+
 def test_a_residual_is_added_in_int8():
     x = image()
     start = relu_conv(x)

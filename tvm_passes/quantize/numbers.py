@@ -27,7 +27,8 @@ def quantized_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     correction for it.
     """
     bounds = np.abs(weights).max(axis=(1, 2, 3))
-    steps = np.where(bounds > 0, bounds, LEVELS).astype("float32") / np.float32(LEVELS)
+    normal = bounds >= LEVELS * np.finfo("float32").tiny  # the step of a smaller one would be 0
+    steps = np.where(normal, bounds, LEVELS).astype("float32") / np.float32(LEVELS)
     scaled = np.clip(weights / steps[:, None, None, None], -LEVELS, LEVELS)
     rounded = rounded_together(scaled.transpose(0, 3, 1, 2), "int8").transpose(0, 2, 3, 1)
     return np.ascontiguousarray(rounded).astype("int8"), steps
