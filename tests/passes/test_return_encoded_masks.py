@@ -119,6 +119,12 @@ def test_a_form_that_there_is_not():
         ReturnEncodedMasks(form="png")
 
 
+@pytest.mark.parametrize("options", [{"capacity": 0}, {"form": "bits", "capacity": 100}])
+def test_a_capacity_that_there_is_not(options):
+    with pytest.raises(ValueError, match="ReturnEncodedMasks: capacity must be at least 1"):
+        ReturnEncodedMasks(**options)
+
+
 MASKS = {None: None, "pasted": None, "raw": ReturnRawMasks(), "encoded": ReturnEncodedMasks()}
 
 

@@ -69,6 +69,8 @@ class ReturnEncodedMasks(RulePass):
     def __init__(self, threshold: float = 0.5, *, form: str = "rle", capacity: int | None = None) -> None:
         if form not in FORMS:
             raise ValueError(f"ReturnEncodedMasks: form must be {' or '.join(FORMS)}, not {form!r}")
+        if capacity is not None and (form != "rle" or capacity < 1):
+            raise ValueError("ReturnEncodedMasks: capacity must be at least 1, and is for the form rle only")
         options = {"threshold": threshold, "form": form, "capacity": capacity}
         self.rules = (type("MasksToEncode", (MasksToEncode,), options),)
         super().__init__()
