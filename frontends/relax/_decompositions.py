@@ -56,6 +56,10 @@ def _of_tensors() -> dict[Any, Call]:
         aten.div.Tensor_mode: _div,
         aten.fmax.default: lambda x, y: _unless_nan(torch.maximum(x, y), x, y),
         aten.fmin.default: lambda x, y: _unless_nan(torch.minimum(x, y), x, y),
+        aten.maximum.default: partial(_of_masks, torch.logical_or),  # TVM has no extremes of masks,
+        aten.minimum.default: partial(_of_masks, torch.logical_and),
+        aten.neg.default: lambda x: 0 - x if x.dtype == torch.uint8 else NotImplemented,  # and no -1 in bytes
+        aten.sign.default: lambda x: (x != 0).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented,
         aten.pow.Scalar: _pow,
         aten.pow.Tensor_Tensor: _pow,
         aten.pow.Tensor_Scalar: _pow_number,
@@ -180,6 +184,10 @@ def _number(number: float, beside: Tensor) -> Tensor:
 
 def _unless_nan(extreme: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, extreme))
+
+
+def _of_masks(by: Call, x: Tensor, y: Tensor) -> Any:
+    return by(x, y) if x.dtype == y.dtype == torch.bool else NotImplemented
 
 
 def _pow(base: Any, exponent: Tensor) -> Any:

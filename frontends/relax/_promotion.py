@@ -1,7 +1,8 @@
 """Writes the casts that torch does by itself into an exported graph.
 
 torch computes an elementwise operation in one type, to which it casts all arguments. TVM's importer gives a
-number the type of the tensor beside it instead: of integers, `x + 0.5` would be `x`, and `x / 2` rounded.
+number the type of the tensor beside it instead: of integers, `x + 0.5` would be `x`, and `x / 2` rounded. A
+number that this type does not hold, such as -1 beside bytes, stops it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from typing import Any
 
 import torch
 from torch import fx
+
+aten = torch.ops.aten
+OF_NUMBERS = aten.add, aten.sub, aten.rsub, aten.mul, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge
 
 
 def write_casts(graph: fx.Graph) -> None:
@@ -35,3 +39,5 @@ def _cast_arguments(graph: fx.Graph, node: fx.Node) -> None:
                 )
             cast.meta["val"] = value.to(dtype)
             node.update_arg(at, cast)
+        elif type(value) is int and not dtype.is_floating_point and node.target.overloadpacket in OF_NUMBERS:
+            node.update_arg(at, torch.tensor(value).to(dtype).item())  # wraps around

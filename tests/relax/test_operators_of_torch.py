@@ -336,6 +336,14 @@ CASES = {
     "vector_norm": (lambda x: [torch.linalg.vector_norm(x, p, 1) for p in (1, 2, 3, float("inf"))], [X]),
     "cumsum": (lambda x: (x.cumsum(-2), x.int().cumsum(1), x.cumsum(1, dtype=torch.float64)), [X]),
     "cumprod": (lambda x: (x.cumprod(1), (x > 0).cumprod(0), x.float().cumprod(-1)), [INTEGERS]),
+    "bytes_and_numbers": (
+        lambda x: (-x, x.sign(), x - 5, x + (-1), x * -1, 1 - x, x > -1, x < 300, x == -1),
+        [(INTEGERS * 50).byte()],
+    ),
+    "extremes_of_masks": (
+        lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)),
+        [INTEGERS > 4, INTEGERS.flip(0) > 3],
+    ),
     "any_of_bytes": (lambda x: (x.any(), x.any(1), x.any(0, True), x.all(1)), [(INTEGERS > 4).byte()]),
     "extremes_of_axes": (lambda x: (x.amax((1, 2)), x.amin(-1, True), x.int().amax(0)), [X]),
     "sort_stable": (
