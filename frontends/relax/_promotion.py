@@ -29,8 +29,9 @@ def _cast_arguments(graph: fx.Graph, node: fx.Node) -> None:
     dtype = getattr(node.meta["val"], "dtype", None)
     if dtype == torch.bool and len(values) == 2:  # a comparison
         dtype = torch.result_type(*values)
-    if dtype in (None, torch.bool):
+    if dtype is None or dtype == torch.bool:
         return
+    wraps = not dtype.is_floating_point and getattr(node.target, "overloadpacket", None) in OF_NUMBERS
     for at, value in enumerate(values[first:], first):
         if isinstance(value, torch.Tensor) and value.dtype != dtype:
             with graph.inserting_before(node):
@@ -39,5 +40,5 @@ def _cast_arguments(graph: fx.Graph, node: fx.Node) -> None:
                 )
             cast.meta["val"] = value.to(dtype)
             node.update_arg(at, cast)
-        elif type(value) is int and not dtype.is_floating_point and node.target.overloadpacket in OF_NUMBERS:
-            node.update_arg(at, torch.tensor(value).to(dtype).item())  # wraps around
+        elif wraps and type(value) is int:
+            node.update_arg(at, torch.tensor(value).to(dtype).item())
