@@ -29,7 +29,7 @@ Shapes that are known only at run time, or have no elements:
 | `range` | crashes on a fractional step, and gives an empty range a negative length |
 | `reshape` | divides by 0 when it reshapes a tensor without elements |
 | `shape_functions` | where a shape is known only at run time, does not compile, or gives a wrong shape |
-| `sizes_at_run_time` | on CPUs, does not compile convolutions of an image whose size is not known |
+| `sizes_at_run_time` | on CPUs, does not compile convolutions of unknown sizes, nor products plus a tensor |
 | `where` | gives a tensor without elements the length 1 |
 
 What the passes of TVM do to layouts and types:

@@ -72,10 +72,7 @@ def encode_masks(
     b'?1420N4\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
     """
     height, width = checked_options("encode_masks", image_size, threshold)
-    if form not in FORMS:
-        raise ValueError(f"encode_masks: form must be {' or '.join(FORMS)}, not {form!r}")
-    if capacity is not None and (form != "rle" or capacity < 1):
-        raise ValueError("encode_masks: capacity must be at least 1, and is for the form rle only")
+    check_form("encode_masks", form, capacity)
     capacity = default_capacity(width) if capacity is None else int(capacity)
     return call(
         NAME,
@@ -85,6 +82,14 @@ def encode_masks(
         form=form,
         encoded_shape=[capacity] if form == "rle" else [height, ceil_div(width, 8)],
     )
+
+
+def check_form(caller: str, form: str, capacity: int | None) -> None:
+    """Raise ValueError where there is no such form, or it has no such capacity."""
+    if form not in FORMS:
+        raise ValueError(f"{caller}: form must be {' or '.join(FORMS)}, not {form!r}")
+    if capacity is not None and (form != "rle" or capacity < 1):
+        raise ValueError(f"{caller}: capacity must be at least 1, and is for the form rle only")
 
 
 def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:

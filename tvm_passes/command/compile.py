@@ -47,11 +47,11 @@ def run(args: argparse.Namespace) -> None:
             runtime.save_sizes(folder, networks, target, about)
     written = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     quoted = shlex.quote(str(folder))
-    how = f"run {quoted} --image image.png -o out.png"
-    if sizes and 1 not in sizes:
-        how = f"detect photos -o detections.parquet --model {quoted}"
-    by = f"tvm-passes {how}"
-    if sizes and 1 not in sizes and not tvm_in_use.has_relay:  # detect needs it
+    if not sizes or 1 in sizes:
+        by = f"tvm-passes run {quoted} --image image.png -o out.png"
+    elif tvm_in_use.has_relay:
+        by = f"tvm-passes detect photos -o detections.parquet --model {quoted}"
+    else:
         by = "tvm_passes.runtime.load_sizes in Python"
     say(f"{folder}: {written:.1f} MB; run it by: {by}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import topi_ext  # before tvm
-from topi_ext.encode_masks.op import FORMS
+from topi_ext.encode_masks.op import check_form
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
@@ -67,10 +67,7 @@ class ReturnEncodedMasks(RulePass):
     keeps_types = False
 
     def __init__(self, threshold: float = 0.5, *, form: str = "rle", capacity: int | None = None) -> None:
-        if form not in FORMS:
-            raise ValueError(f"ReturnEncodedMasks: form must be {' or '.join(FORMS)}, not {form!r}")
-        if capacity is not None and (form != "rle" or capacity < 1):
-            raise ValueError("ReturnEncodedMasks: capacity must be at least 1, and is for the form rle only")
+        check_form("ReturnEncodedMasks", form, capacity)
         options = {"threshold": threshold, "form": form, "capacity": capacity}
         self.rules = (type("MasksToEncode", (MasksToEncode,), options),)
         super().__init__()
