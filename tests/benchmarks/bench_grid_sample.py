@@ -14,6 +14,8 @@ from frontends import from_pytorch
 from tests.benchmarks import _common as common
 from tvm_passes import default_pipeline
 
+from tvm import relay
+
 SHAPES = [(8, 3, 1080, 1920), (1, 64, 270, 480), (1, 256, 100, 152)]  # of the images and of the results
 TOLERANCE = 1e-2  # of images from 0 to 1: places are rounded, too
 SMOOTH = 16  # pixels that are averaged, so that a small error of a place is a small error of the result
@@ -92,7 +94,7 @@ def row(name, model, inputs, bandwidth):
     mod, params = from_pytorch(model, tuple(each.cpu() for each in inputs))
     function = default_pipeline()(mod)["main"]
     if params:
-        function = common.relay.build_module.bind_params_by_name(function, params)
+        function = relay.build_module.bind_params_by_name(function, params)
     module = common.compile_for_gpu(function, *inputs)
     module.run()
     model = model.cuda()

@@ -26,13 +26,13 @@ GPU_TARGET = f"cuda -libs={cudnn_session.LIBRARY}"
 # Of each kind one, where cuDNN is the better one.
 WIDE = [
     Case((9, 18), 256, 256, bias=None, **options()),
-    Case((9, 18), 128, 136, batch=2, bias="float16", **options(activation=LEAKY)),
+    Case((9, 18), 160, 136, batch=2, bias="float16", **options(activation=LEAKY)),
     Case((9, 18), 256, 256, dtype="bfloat16", residual=True, **options(final_activation="relu")),
     Case((9, 7), 320, 512, kernel=(1, 1), residual=True, **options(padding=0, activation="relu")),
     Case((12, 12), 512, 512, kernel=(2, 3), **options(padding=(1, 2), strides=(1, 2), activation=CLIP)),
     Case((15, 14), 256, 264, **options(padding=2, dilation=2, activation="prelu")),
     Case((16, 18), 256, 256, **options(padding=(0, 0, 1, 1), strides=2)),
-    Case((16, 18), 64, 64, **options(strides=2)),
+    Case((16, 18), 128, 128, **options(strides=2)),
     Case((16, 18), 512, 64, kernel=(1, 1), **options(padding=0)),
 ]
 WIDE_INT8 = [
@@ -73,6 +73,17 @@ def test_wide_convolutions_go_to_cudnn(case):
     [
         Case((720, 1280), 64, 64, **options(activation=LEAKY)),  # few channels
         Case((720, 1280), 3, 64, **options(activation="prelu")),
+        Case((80, 80), 64, 64, **options()),
+        Case((160, 160), 96, 192, **options()),
+        Case((399, 667), 64, 64, **options(strides=2)),
+        Case((160, 160), 128, 128, kernel=(1, 1), **options(padding=0)),
+        # few filters
+        Case((80, 80), 128, 64, **options()),
+        Case((180, 320), 160, 32, **options(activation=LEAKY)),
+        Case((180, 320), 192, 64, **options()),
+        Case((200, 336), 256, 16, **options()),
+        # SiLU, which takes cuDNN long
+        Case((40, 40), 384, 256, kernel=(1, 1), **options(padding=0, activation="silu")),
         Case((200, 336), 64, 256, kernel=(1, 1), residual=True, **options(padding=0)),
         # many results, and several teams that write them
         Case((200, 336), 64, 64, **options()),
@@ -97,12 +108,15 @@ def test_others_have_our_kernel(case):
 @pytest.mark.parametrize(
     "case",
     [
-        Case((80, 80), 64, 64, **options()),
         Case((40, 40), 256, 256, **options()),
+        Case((80, 80), 192, 64, **options()),  # too few results
+        Case((28, 28), 128, 128, batch=32, **options()),  # one team, whose many results nothing hides
+        Case((40, 40), 384, 256, kernel=(1, 1), **options(padding=0)),
+        Case((160, 160), 128, 128, **options(strides=2)),
+        Case((200, 336), 256, 512, kernel=(1, 1), **options(padding=0, strides=2)),
         Case(
             (15, 20), 256, 256, kernel=(1, 1), **options(padding=0)
         ),  # one tap loads more than it multiplies
-        Case((100, 168), 128, 128, **options()),
         Case((50, 84), 256, 1024, kernel=(1, 1), residual=True, **options(padding=0)),  # one team
     ],
     **by_name,

@@ -12,7 +12,7 @@ from .._floats import vector_type
 from .._int8 import INT8, rounded
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes
 from .._tvm import BufferVar, IRBuilder, TVMError, tir
-from .epilogue import finish
+from .epilogue import cuda_ratio, finish
 from .problem import Problem
 
 MAX_LANES = 4  # TVM has no code for vectors of more float32
@@ -141,7 +141,8 @@ class _Kernel:
         for lane in range(self.lanes):  # activations are written for numbers, not for vectors
             given = {name: numbers[lane] for name, numbers in of_filters.items()}
             added = self.tensors["residual"][at + lane] if problem.residual else None
-            value = finish(problem, sums[pixel * self.lanes + lane], **given, residual=added)
+            total = sums[pixel * self.lanes + lane]
+            value = finish(problem, total, **given, residual=added, ratio=cuda_ratio)
             results[lane] = rounded(value, problem.out_dtype)
         self.tensors["result"][self._ramp(at)] = results[self._of(0)]
 

@@ -41,7 +41,7 @@ from .._tvm import BufferVar, tir
 from . import tensor_core
 from .cuda_block import Block, address
 from .cuda_multiply import Product
-from .epilogue import finish
+from .epilogue import cuda_ratio, finish
 
 RESIDUAL_REGISTERS = 32  # of a thread
 
@@ -174,8 +174,9 @@ class Output:
             for j in range(vector):
                 of_filter = {name: table[begin + j] for name, table in tables.items()}
                 more = self._unpacked(added, problem.residual, j) if added and problem.residual else None
+                once = partial(local, ib, "before")
                 values[j] = finish(
-                    problem, sums[begin + j], **of_filter, residual=more, once=partial(local, ib, "before")
+                    problem, sums[begin + j], **of_filter, residual=more, once=once, ratio=cuda_ratio
                 )
             c_type = tensor_core.C_TYPES[problem.out_dtype]
             block.call(f"store_values<{c_type}, {vector}>", target, address(values, 0))

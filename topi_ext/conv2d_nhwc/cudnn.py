@@ -26,14 +26,21 @@ from .plan import Plan
 from .problem import Activation, Part, Problem
 
 # Up to these, measured on an H100 and an H200, the own kernel is faster.
-SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and yet too small to fill the GPU
+SMALL_BLOCK = 2048  # results of a block, if an image is divided so finely and yet too small to fill the GPU
 CHANNELS_OF_PAIRS = 8  # of two pixels of an image, on which cuDNN takes 1.1 to 4.5 times as long
-FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the conditions below are met
+FEWEST_FILTERS = 16  # even where weights are loaded again and again: cuDNN takes twice as long
+FEW_FILTERS, SOME_FILTERS = 32, 64  # of several taps: for any depth, or where the conditions below are met
+STRIDED = 64  # channels of several taps with strides
+DEEP, DEEPER = 96, 128  # channels of several taps: always, or where the conditions below are met
+FEW_RESULTS, MANY_RESULTS = 10_000, 30_000  # of a multiprocessor
 WEIGHTS_OF_ONE_TAP = 2**15
-MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
-WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
+OF_ONE_TAP = 128  # channels
 SHALLOW = 256  # channels of one tap: up to these, for many results, cuDNN takes 1.1 to 2 times as long
-MANY_RESULTS = 30_000  # of a multiprocessor
+BEFORE_SILU = 384  # channels of one tap: SiLU takes cuDNN up to twice as long as all else
+WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
+# Of GPUs before Hopper, whose blocks have no teams, not much is known.
+FEW_CHANNELS, SOME_CHANNELS = 32, 64  # always, or where there is little to multiply or there are many tiles
+MANY_TILES = 4  # for each block, which hide the time in which weights are loaded
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
@@ -67,15 +74,48 @@ def _is_own_better(plan: Plan) -> bool:
     """Measured: where few results are left for a block, or few channels, and the weights stay with it."""
     problem = plan.problem
     if not plan.resident:
-        return False
+        return plan.is_async and (problem.filters <= FEWEST_FILTERS or _has_odd_depth(plan))
     if problem.channels <= CHANNELS_OF_PAIRS:
         return True
     if plan.pixels * plan.columns <= SMALL_BLOCK:
         return plan.taps > 1 or problem.channels * problem.filters <= WEIGHTS_OF_ONE_TAP
+    if not plan.is_async:
+        return problem.strides == (1, 1) and _is_own_better_before_hopper(plan)
+    return _is_own_better_of_one_tap(plan) if plan.taps == 1 else _is_own_better_of_taps(plan)
+
+
+def _has_odd_depth(plan: Plan) -> bool:
+    """Of many results of few filters, cuDNN takes as long for 192 channels as for 256."""
+    problem = plan.problem
+    is_odd = problem.strides == (1, 1) and problem.filters <= SOME_FILTERS and problem.channels % 128 != 0
+    return is_odd and plan.results >= MANY_RESULTS - FEW_RESULTS
+
+
+def _is_own_better_of_taps(plan: Plan) -> bool:
+    problem = plan.problem
     if problem.strides != (1, 1):
-        return False
-    if plan.is_async and plan.teams > 1 and plan.results >= MANY_RESULTS:  # teams hide what writing takes
-        return problem.channels <= (SHALLOW if plan.taps == 1 else SOME_CHANNELS)
+        return problem.channels <= STRIDED
+    if problem.filters <= FEW_FILTERS:
+        return True
+    if problem.filters > SOME_FILTERS and plan.teams == 1 and plan.results > FEW_RESULTS:
+        return problem.channels <= DEEP
+    return problem.channels <= DEEPER
+
+
+def _is_own_better_of_one_tap(plan: Plan) -> bool:
+    problem = plan.problem
+    if problem.strides != (1, 1):
+        return False  # of pixels that it skips, ours reads all
+    if "silu" in (problem.activation.name, problem.final_activation.name):
+        return problem.channels <= BEFORE_SILU
+    is_mostly_memory = problem.residual is not None or problem.filters <= OF_ONE_TAP
+    if is_mostly_memory and plan.teams > 1 and plan.results >= MANY_RESULTS:  # teams hide what writing takes
+        return problem.channels <= SHALLOW
+    return problem.channels <= OF_ONE_TAP
+
+
+def _is_own_better_before_hopper(plan: Plan) -> bool:
+    problem = plan.problem
     if problem.channels > SOME_CHANNELS:
         return False
     is_mostly_memory = plan.taps == 1 and problem.residual is not None

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import truediv
 
 from .._tvm import PrimExpr, te, tir
 from .problem import Activation, Problem
 
 Function = Callable[[PrimExpr], PrimExpr]
+Ratio = Callable[[PrimExpr, PrimExpr], PrimExpr]
+
+
+def cuda_ratio(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """`a / b` in CUDA, exact but for two units in the last place, as `exp` is there.
+
+    IEEE's division branches, so that a thread computes one activation after the other, rather than several
+    at once: behind a convolution, that can take longer than its products.
+    """
+    return tir.call_pure_extern("float32", "__fdividef", a, b)
 
 
 def finish(
@@ -19,10 +30,12 @@ def finish(
     slope: tir.PrimExpr | None = None,
     residual: tir.PrimExpr | None = None,
     once: Function = lambda value: value,
+    ratio: Ratio = truediv,
 ) -> tir.PrimExpr:
     """The result of a sum before it is rounded, float32; the numbers are those of its filter.
 
-    `once(value)` is a value that is used several times, in a variable if the kernel has such.
+    `once(value)` is a value that is used several times, in a variable if the kernel has such; `ratio` is as
+    that of `activate`.
     """
     value = total.astype("float32")
     if scale is not None:
@@ -31,12 +44,13 @@ def finish(
         value = value + bias.astype("float32")
     if problem.activation.name != "none":
         value = once(value)
-    value = activate(problem.activation, value, None if slope is None else slope.astype("float32"))
+    slope = None if slope is None else slope.astype("float32")
+    value = activate(problem.activation, value, slope, ratio=ratio)
     if residual is not None:
         value = value + _times(residual.astype("float32"), problem.residual_scale)
     if problem.final_activation.name != "none":
         value = once(value)
-    return _times(activate(problem.final_activation, value), problem.out_scale)
+    return _times(activate(problem.final_activation, value, ratio=ratio), problem.out_scale)
 
 
 def _times(value: tir.PrimExpr, factor: float) -> tir.PrimExpr:
@@ -50,6 +64,7 @@ def activate(
     exp: Function = te.exp,
     tanh: Function = te.tanh,
     sigmoid: Function | None = None,
+    ratio: Ratio = truediv,
 ) -> tir.PrimExpr:
     """The activation of a float32 value; the kernels of all targets use it, with functions of their own."""
     low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
@@ -63,9 +78,9 @@ def activate(
     if sigmoid is not None and activation.name in ("sigmoid", "silu"):
         return sigmoid(value) if activation.name == "sigmoid" else value * sigmoid(value)
     if activation.name == "sigmoid":
-        return one / (one + exp(-value))
+        return ratio(one, one + exp(-value))
     if activation.name == "silu":
-        return value / (one + exp(-value))
+        return ratio(value, one + exp(-value))
     if activation.name == "tanh":
         return tanh(value)
     if activation.name == "hard_swish":
@@ -76,8 +91,8 @@ def activate(
         inner = (value + value * value * value * tir.const(0.044715, "float32")) * tir.const(
             math.sqrt(2 / math.pi), "float32"
         )
-        return value * (one + tanh(inner)) / 2
+        return ratio(value, one + exp(inner * -2))  # 1 + tanh(x) is twice the sigmoid of 2x
     if activation.name == "mish":  # by the tanh of log(1 + e), which is 1 before the exponential e overflows
         e = exp(te.min(value, tir.const(20, "float32")))
-        return value * (e * (e + 2) / (e * (e + 2) + 2))
+        return value * ratio(e * (e + 2), e * (e + 2) + 2)
     return value

@@ -20,7 +20,7 @@ from .._register import known
 from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir, topi
 from .._types import IntExpr
 from .._warp import Part, rsqrt, sum_of_lanes
-from ..conv2d_nhwc.epilogue import activate
+from ..conv2d_nhwc.epilogue import activate, cuda_ratio
 from .problem import Problem
 
 WARP = 32
@@ -279,7 +279,7 @@ class _Kernels:
                     value = value * affine["gamma"][own].astype("float32")
                 if "beta" in affine:
                     value = value + affine["beta"][own].astype("float32")
-                value = activate(self.problem.activation, self.local("value", value))
+                value = activate(self.problem.activation, self.local("value", value), ratio=cuda_ratio)
                 results[lane] = value.astype(self.dtype)
             lanes = min(self.lanes, MAX_BYTES // bytes_of(self.dtype))
             for part in range(0, self.lanes, lanes):
