@@ -15,6 +15,7 @@ LAYERS = (
     (
         "tvm_passes.errors",
         "tvm_passes.module_argument",
+        "tvm_passes.guarded_passes",
         "tvm_passes.progress",
         "tvm_passes._moved",
         "tvm_passes.another_process",

@@ -26,6 +26,9 @@ except ImportError as error:
 else:
     if TYPE_CHECKING or bootstrap.tvm_in_use.compiles:
         from .engine.report import PassReport, Report, recording
+        from .guarded_passes import guard_passes as _guard_passes
+
+        _guard_passes()
 
     if TYPE_CHECKING or bootstrap.tvm_in_use.has_relay:
         from ._moved import keep_old_names as _keep_old_names
