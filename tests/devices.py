@@ -33,10 +33,9 @@ def emulated_cuda():
 @pytest.fixture
 def small_by_cudnn(monkeypatch):
     """Small images, and few channels, go to cuDNN, as more of both do."""
-    monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
-    monkeypatch.setattr(cudnn, "CHANNELS_OF_PAIRS", 0)
+    monkeypatch.setattr(cudnn, "_is_own_better", lambda plan: False)
+    monkeypatch.setattr(cudnn, "_is_own_better_in_int8", lambda plan: False)
     monkeypatch.setattr(cudnn, "WIDE_IN_INT8", 0)
-    monkeypatch.setattr(cudnn, "SHALLOW", 0)
 
 
 def _has_gpu():
