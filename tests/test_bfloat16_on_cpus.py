@@ -48,6 +48,58 @@ def test_as_in_float32(name, batch):
     np.testing.assert_allclose(found, expected, rtol=2**-6, atol=2**-6)
 
 
+def filters(x, *shape):
+    return relay.cast(relay.const(numbers(*shape, seed=1)), x_type(x))
+
+
+CONVOLUTIONS = {
+    "in groups": (
+        (1, 4, 6, 8),
+        lambda x: relay.nn.conv2d(x, filters(x, 4, 2, 3, 3), padding=(1, 1), groups=2),
+    ),
+    "of channels": (
+        (1, 6, 8, 4),
+        lambda x: relay.nn.conv2d(
+            x, filters(x, 3, 3, 4, 1), groups=4, channels=4, data_layout="NHWC", kernel_layout="HWOI"
+        ),
+    ),
+    "transposed": (
+        (1, 4, 6, 8),
+        lambda x: relay.nn.conv2d_transpose(
+            x, filters(x, 4, 3, 2, 2), (2, 2), channels=3, kernel_size=(2, 2), out_dtype="float32"
+        ),
+    ),
+    "1d": ((1, 4, 8), lambda x: relay.nn.conv1d(x, filters(x, 3, 4, 3), kernel_size=3, channels=3)),
+    "1d transposed": (
+        (1, 4, 8),
+        lambda x: relay.nn.conv1d_transpose(x, filters(x, 4, 3, 3), kernel_size=(3,), channels=3),
+    ),
+    "3d": ((1, 4, 3, 4, 5), lambda x: relay.nn.conv3d(x, filters(x, 3, 4, 1, 3, 3))),
+    "3d transposed": (
+        (1, 4, 3, 4, 5),
+        lambda x: relay.nn.conv3d_transpose(x, filters(x, 4, 3, 1, 3, 3), channels=3, kernel_size=(1, 3, 3)),
+    ),
+    "deformable": (
+        (1, 4, 6, 8),
+        lambda x: relay.nn.deformable_conv2d(
+            x, filters(x, 1, 18, 4, 6), filters(x, 3, 4, 3, 3), channels=3, kernel_size=(3, 3)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_do_not_take_bfloat16_for_integers(name):
+    shape, compute = CONVOLUTIONS[name]
+    x = relay.var("x", shape=shape)
+    half = relay.cast(relay.nn.relu(compute(relay.cast(x, "bfloat16"))), "float32")
+    found, expected = (
+        run(tvm.IRModule.from_expr(relay.Function([x], each)), numbers(*shape))[0]
+        for each in (half, relay.nn.relu(compute(x)))
+    )
+    np.testing.assert_allclose(found, expected, atol=2**-6 * expected.max())
+
+
 def test_tensors_of_bfloat16_whose_batch_only_the_run_knows():
     """Not only between two kernels."""
     half = pytest.importorskip("ml_dtypes").bfloat16

@@ -14,7 +14,7 @@ Numbers, and what is outside of a tensor:
 | `extremes_of_two` | loses NaN in a maximum or minimum of two tensors |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
-| `in_float32` | accumulates float16 sums in float16 |
+| `in_float32` | accumulates float16 sums in float16; on CPUs, convolves bits of bfloat16 |
 | `integer_division` | ends the process where integers are divided by 0, or the least one by -1 |
 | `kernels` | computes some operators wrongly or has no code for them, see below |
 | `llvm` | on CPUs, finds NaN equal to all numbers; takes float16 of float64 from the wrong register |

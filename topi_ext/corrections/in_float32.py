@@ -19,10 +19,11 @@ from . import global_pooling
 MANY = 4  # windows of a pooling that a number is in
 FEW_TERMS = 9  # of an average of float16, which `average_pooling` widens on CPUs as it adds them
 Legalize = Callable[[Any, Sequence[relay.Expr], Sequence[relay.Type]], "relay.Expr | None"]
-WITH_OUT_DTYPE = (
+CONVOLUTIONS = (
     *(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")),
-    *("nn.dense", "nn.matmul", "nn.batch_matmul"),
+    "nn.deformable_conv2d",
 )
+WITH_OUT_DTYPE = *CONVOLUTIONS, "nn.dense", "nn.matmul", "nn.batch_matmul"
 SUMS = (
     *("sum", "mean", "prod", "cumsum", "cumprod", "variance"),
     *("nn.global_avg_pool2d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d"),
@@ -142,6 +143,8 @@ def _sums_in_float32(name: str) -> Legalize:
     def legalize(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
         *of_inputs, result = types
         target = tvm.target.Target.current()
+        if name in CONVOLUTIONS and _is_copied(name, attrs, of_inputs) and is_for_llvm():
+            return _of_widened(tvm.ir.Op.get(name), stock, attrs, inputs, result)
         if name == "nn.batch_matmul" and batch_matmul.is_capable(attrs, of_inputs, result.dtype, target):
             return None  # cuDNN accumulates in float32, and needs no padding
         is_small = name.startswith("nn.avg_pool") and math.prod(map(int, attrs.pool_size)) <= FEW_TERMS
@@ -165,6 +168,31 @@ def _sums_in_float32(name: str) -> Legalize:
         return relay.cast(computed, "float16")
 
     return legalize
+
+
+def _is_copied(name: str, attrs: Any, of_inputs: Sequence[relay.TensorType]) -> bool:
+    """Whether TVM's kernels for CPUs copy what a convolution in bfloat16 reads, and take it for integers.
+
+    A copy of 1 is 16256, its bits.
+    """
+    if of_inputs[0].dtype != "bfloat16":
+        return False
+    return name != "nn.conv2d" or int(attrs.groups) > 1
+
+
+def _of_widened(
+    op: tvm.ir.Op, stock: Legalize | None, attrs: Any, inputs: Sequence[relay.Expr], result: relay.TensorType
+) -> relay.Expr:
+    """A convolution of tensors that are cast to float32 before.
+
+    Nothing of bfloat16 is fused with it: TVM would give that memory in which there was float32.
+    """
+    values = {str(key): value for key, value in dict(attrs).items()}
+    wide = tvm.ir.make_node(f"relay.attrs.{type(attrs).__name__}", **{**values, "out_dtype": "float32"})
+    widened = [relay.cast(each, "float32") for each in inputs]
+    types = [*map(relay.transform.InferTypeLocal, widened), relay.TensorType(result.shape, "float32")]
+    computed = (stock(wide, widened, types) if stock else None) or relay.Call(op, widened, wide)
+    return relay.cast(relay.annotation.stop_fusion(computed), result.dtype)
 
 
 def _dense(stock: Legalize) -> Legalize:
