@@ -129,6 +129,37 @@ def test_what_never_changes_has_its_power_for_a_signal(height, width):
     assert 20 < found.snr < 120
 
 
+@pytest.mark.parametrize("magnitude", [1e20, 1e-25])
+def test_what_is_lost_of_numbers_whose_squares_float32_does_not_have(magnitude):
+    x, small = image(), weights(seed=2) * np.float32(1e-3)
+    small[:, 0, 0, 0] = 0.5  # of a channel that is almost nothing: int8 loses the others
+    first = weights(kernel=1) * np.float32(magnitude)
+    first[0] *= np.float32(1e-3)
+    last = conv(conv(x, first, bias=None), small, bias=None)
+    plain = conv(conv(x, first / np.float32(magnitude), bias=None), small, bias=None)
+    found, expected = (
+        [*calibrated(relay.transform.InferType()(module(x, each))).convolutions.values()][-1].snr
+        for each in (last, plain)
+    )
+    assert expected < 40 and abs(found - expected) < 0.1
+
+
+def test_numbers_too_small_for_a_step_stay_in_floating_point():
+    x = image()
+    last = conv(conv(x, weights() * np.float32(1e-38), bias=None), weights(seed=2), bias=None)
+    mod = relay.transform.InferType()(module(x, last))
+    assert tvm.ir.structural_equal(InInt8(calibrated(mod))(mod), mod)
+
+
+def test_a_batch_that_is_not_finite_is_named():
+    x = image(4, 5)
+    mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))
+    good, bad = np.ones((2, 1, 4, 5, CHANNELS), "float32")
+    bad[0, 1, 2, 3] = np.nan
+    with pytest.raises(CalibrationError, match=r"batch 2: .*not finite.*; leave it out"):
+        calibrate(mod, [good, bad], InInt8(), target="llvm")
+
+
 def test_what_calibrate_refuses():
     x = image()
     mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))

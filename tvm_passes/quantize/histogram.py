@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .numbers import LEVELS
+from .numbers import LEAST_BOUND, LEVELS
 
 BINS = 4096
 CANDIDATES = 200  # bounds that are tried
@@ -48,8 +48,8 @@ class Histogram:
         return (np.arange(BINS) + 0.5) * (self.limit / BINS)
 
     def bound(self, method: str) -> float:
-        """The bound by one of `METHODS`; 0 if all values are 0."""
-        return METHODS[method](self) if self.maximum else 0.0
+        """The bound by one of `METHODS`; 0 if all values are 0, or too small for a step."""
+        return METHODS[method](self) if self.maximum >= LEAST_BOUND else 0.0
 
     def candidates(self) -> np.ndarray:
         """Numbers of bins that a bound may hold, the last of them all that occur."""

@@ -12,11 +12,12 @@ from tvm import relay
 from ..convolution.rounding import rounded_together
 
 LEVELS = 127  # above 0
+LEAST_BOUND = LEVELS * float(np.finfo("float32").tiny)  # of a smaller one, float32 has no step
 
 
 def step_of(bound: float) -> float:
-    """The step of a tensor whose magnitudes are up to `bound`; of one that is 0 everywhere, any."""
-    return bound / LEVELS if bound else 1.0
+    """The step of a tensor whose magnitudes are up to `bound`; of one that has none, any: it becomes 0."""
+    return bound / LEVELS if bound >= LEAST_BOUND else 1.0
 
 
 def quantized_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -27,8 +28,7 @@ def quantized_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     correction for it.
     """
     bounds = np.abs(weights).max(axis=(1, 2, 3))
-    normal = bounds >= LEVELS * np.finfo("float32").tiny  # the step of a smaller one would be 0
-    steps = np.where(normal, bounds, LEVELS).astype("float32") / np.float32(LEVELS)
+    steps = np.where(bounds >= LEAST_BOUND, bounds, LEVELS).astype("float32") / np.float32(LEVELS)
     scaled = np.clip(weights / steps[:, None, None, None], -LEVELS, LEVELS)
     rounded = rounded_together(scaled.transpose(0, 3, 1, 2), "int8").transpose(0, 2, 3, 1)
     return np.ascontiguousarray(rounded).astype("int8"), steps

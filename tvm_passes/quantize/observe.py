@@ -123,8 +123,11 @@ class Network:
         with progress_bar("Calibrate", length_hint(batches)) as advance:
             for batch in batches:
                 samples = run(batch)
-                for histogram, values_, largest in zip(found.values(), samples[::2], samples[1::2]):
-                    histogram.add(values_, float(largest))
+                for (node, histogram), values_, largest in zip(found.items(), samples[::2], samples[1::2]):
+                    try:
+                        histogram.add(values_, float(largest))
+                    except ValueError as reason:
+                        raise CalibrationError(_of_batch(histogram.batches + 1, node, reason)) from reason
                 if len(kept) < BATCHES_FOR_ERRORS:
                     kept.append(batch)
                 advance()
@@ -141,10 +144,13 @@ class Network:
         """
         outputs = []
         for conv in self.in_int8:
-            mean = relay.mean(conv, [1, 2], keepdims=True)
-            error = relay.subtract(_as_in_int8(conv, bounds), conv)
+            # In steps, since float32 has no squares of numbers such as 1e20 or 1e-25.
+            in_steps = relay.const(1 / step_of(bounds[conv]), "float32")
+            result, rounded = (relay.multiply(each, in_steps) for each in (conv, _as_in_int8(conv, bounds)))
+            mean = relay.mean(result, [1, 2], keepdims=True)
             outputs.append(relay.squeeze(mean, [1, 2]))
-            outputs += [relay.mean(_squared(each), [1, 2]) for each in (relay.subtract(conv, mean), error)]
+            for each in (relay.subtract(result, mean), relay.subtract(rounded, result)):
+                outputs.append(relay.mean(_squared(each), [1, 2]))
         run = self._run(outputs, target)
         found: list[list[np.ndarray]] = []
         with progress_bar("Measure the errors of int8", len(batches)) as advance:
@@ -231,6 +237,11 @@ def _as_in_int8(conv: relay.Call, bounds: Mapping[relay.Expr, float]) -> relay.C
     if call.residual is not None:
         call.residual = rounded_as_int8(call.residual, step_of(bounds[call.residual]))
     return call.call()
+
+
+def _of_batch(number: int, node: relay.Expr, reason: ValueError) -> str:
+    place = f" at {location(node)}" if location(node) else ""
+    return f"batch {number}{place}: {reason}; leave it out, or look at what the network computes of it"
 
 
 def _squared(tensor: relay.Expr) -> relay.Call:
