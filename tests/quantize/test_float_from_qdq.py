@@ -83,6 +83,14 @@ def test_clips_that_do_not_overlap_stay():
     assert apply(FloatFromQDQ(), mod)[0].same_as(mod)
 
 
+@pytest.mark.parametrize("inner, outer", [((2, -2), (-1, 1)), ((-1, 1), (2, -2))])
+def test_clips_whose_ends_are_swapped_stay(inner, outer):
+    """All that they give is the upper end."""
+    x = image()
+    mod = module(x, relay.clip(relay.clip(x, *inner), *outer))
+    assert apply(FloatFromQDQ(), mod)[0].same_as(mod)
+
+
 def test_constants_are_dequantized():
     value = np.arange(-6, 6).reshape(3, 4).astype("int8")
     scales, zeros = np.float32([1, 2, 3]), np.int32([0, 1, -1])

@@ -142,7 +142,8 @@ def range_of(
     """
     name = op_name(expr)
     if name == "clip":
-        return _ends(expr)
+        low, high = _ends(expr)
+        return (low, high) if low <= high else None  # else it gives `high` for all
     if name != "nn.max_pool2d" and known_of(expr).elements not in (SAME, MOVED):
         return None
     moved = operands(expr) if name == "concatenate" else expr.args[:1]
