@@ -99,6 +99,32 @@ def test_what_is_concatenated_has_one_step():
     assert signal_to_noise(mod, after)[0] > MIN_SNR
 
 
+def of_two_scales():
+    """Eight channels, of which the latter half is a hundredth of the first."""
+    given = weights(seed=2)
+    given[CHANNELS // 2 :] /= 100
+    return given
+
+
+def halves(x):
+    first, second = relay.split(conv(relu_conv(x), of_two_scales(), bias=None), 2, axis=3)
+    return [conv(half, weights(channels=CHANNELS // 2, seed=3)) for half in (first, second)]
+
+
+def joined_and_read(x):
+    small = conv(relu_conv(x), seed=2)
+    large = conv(small, weights(seed=3) * 100)
+    return [conv(relay.concatenate([small, large], 3), weights(channels=2 * CHANNELS, seed=4)), conv(small)]
+
+
+@pytest.mark.parametrize("build, kept", [(halves, 0), (joined_and_read, 1)])
+def test_a_part_of_much_smaller_numbers_has_a_step_of_its_own(build, kept):
+    x = image()
+    mod, after, *_ = in_int8(x, relay.Tuple(build(x)), by=calibrated)
+    assert dtypes(after).count(BETWEEN) == kept
+    assert min(signal_to_noise(mod, after)) > MIN_SNR
+
+
 def test_what_no_convolution_computed_is_rounded_before_it_is_concatenated():
     x, other = image(), image(name="other")
     y = conv(relay.concatenate([relu_conv(x), relay.tanh(other)], 3), weights(channels=2 * CHANNELS, seed=3))

@@ -22,9 +22,10 @@ from ..engine.module_pass import Pass
 from ..engine.report import PassReport
 from .calibration import Calibration, CalibrationError, Observed
 from .convolutions import convolutions_of, why_not_int8
-from .numbers import dequantized, quantized, quantized_weights, step_of
+from .numbers import LEVELS, dequantized, quantized, quantized_weights, step_of
 
 TAKE = ("nn.max_pool2d", "nn.relu", "split", "strided_slice")
+MOST_STEPS_LOST = 4  # a tensor has at least 127 / 4 steps where it shares them with one of larger numbers
 
 
 class InInt8(Pass):
@@ -34,8 +35,9 @@ class InInt8(Pass):
     gives. A convolution whose result other convolutions in int8 read, perhaps after a max pooling, a
     concatenation, or what else only moves elements, writes int8; all those tensors have one step. If
     something else reads it too, it reads int8 times the step, where TVM fuses this into the reader; otherwise
-    the convolution writes float32, which is rounded to int8 for the convolutions. So what follows the last
-    convolutions of a network is computed as before.
+    the convolution writes float32, which is rounded to int8 for the convolutions. So it does where the one
+    step would leave a tensor that something else reads less than a quarter of its own 127. So what follows
+    the last convolutions of a network is computed as before.
 
     RoIAlign reads int8 where all of its feature maps are kept in int8 for convolutions, such as those of a
     region proposal network, and writes int8 where convolutions in int8 read it, such as those of a box head.
@@ -120,9 +122,9 @@ class _Rewriting:
                 self.bounds[node] = max(bound, self.bounds.get(node, 0.0))
         self.kept: set[relay.Expr] = set()  # in int8
         self.samplers = {node for node in graph.nodes if _samples(node)}  # those that read int8
-        while not self._keep():
+        self.too_coarse: set[relay.Expr] = set()  # those that are not kept, lest they share a step
+        while not self._keep() or self._find_too_coarse():
             self.samplers = {node for node in self.samplers if self.kept.issuperset(_features(node))}
-        self.steps = self._steps()
         self.int8: dict[relay.Expr, relay.Expr] = {}
         self._quantized: dict[tuple[relay.Expr, float], relay.Expr] = {}
 
@@ -154,6 +156,8 @@ class _Rewriting:
         """Find the nodes to keep in int8; whether the samplers get all of their features in it."""
         self.kept = set()
         for node in reversed(self.graph.nodes):  # a node after those that read it
+            if node in self.too_coarse:
+                continue
             if (node in self.observed or _samples(node) or _operands(node)) and self._serves_int8(node):
                 self.kept.add(node)
         # One field of a split may serve convolutions where another does not.
@@ -163,6 +167,29 @@ class _Rewriting:
             if not isinstance(node, relay.TupleGetItem) or node.tuple_value in self.kept
         }
         return all(self.kept.issuperset(_features(node)) for node in self.samplers)
+
+    def _find_too_coarse(self) -> bool:
+        """Find the steps, and the nodes for which they are too coarse; whether there are such.
+
+        The bound of a part of a tensor may be much smaller than that of the whole, and a calibration measures
+        what is lost by the step of what a convolution reads. What the part was taken from is not kept either:
+        it would have been rounded by then. A part that is only read to be put together again may be.
+        """
+        self.steps = self._steps()
+        found: set[relay.Expr] = set()
+        for node in reversed(self.graph.nodes):
+            if node in self.kept and (self._loses_steps(node) or node in found):
+                found.add(node)
+                found.update(self.kept.intersection(_operands(node)))
+        self.too_coarse |= found
+        return bool(found)
+
+    def _loses_steps(self, node: relay.Expr) -> bool:
+        """Whether anything but what is kept with the same step reads a node of a much smaller bound."""
+        bound = self.bounds.get(node, 0.0)
+        if not 0 < bound * MOST_STEPS_LOST < self.steps[node] * LEVELS:
+            return False
+        return any(reader in self.observed or reader not in self.kept for reader in self._readers(node))
 
     def _serves_int8(self, node: relay.Expr) -> bool:
         """Whether convolutions read int8, and TVM computes float32 of it in the kernels of its other readers.
