@@ -174,6 +174,15 @@ def test_what_calibrate_refuses():
         calibrate(only_first, [], InInt8())
 
 
+def test_a_network_of_integers_is_to_be_written_otherwise():
+    x = relay.var("x", shape=(1, 3, 8, 8), dtype="uint8")
+    scale, zero = relay.const(0.1), relay.const(0)
+    weight = relay.const(np.ones((4, 3, 3, 3), "int8"))
+    y = relay.qnn.op.conv2d(x, weight, zero, zero, scale, scale, (3, 3), 4)
+    with pytest.raises(CalibrationError, match=r"QLinearConv.*: write the network with .*QuantFormat\.QDQ"):
+        calibrate(module(x, y), [], InInt8())
+
+
 def test_batches_are_dicts_tuples_or_arrays():
     x = image(4, 5)
     mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))

@@ -21,7 +21,7 @@ from ..analysis.targets import target_of
 from ..cleanup.limit_fusion import LimitFusion
 from ..convolution.fused_call import FusedCall
 from ..convolution.identify_weights import IdentifyWeights
-from ..engine.expressions import constant, known_shape, location, static_shape
+from ..engine.expressions import constant, known_shape, location, op_name, static_shape
 from ..engine.graph import Graph
 from ..progress import progress_bar
 from ..runtime.params_argument import checked
@@ -35,6 +35,11 @@ Batch = Union[np.ndarray, tuple[np.ndarray, ...], Mapping[str, np.ndarray]]
 MAX_SAMPLES = 2**20  # of a tensor: of larger ones, only some rows are counted
 BATCHES_FOR_ERRORS = 8
 MAX_SNR = 120.0  # dB: what float32 can tell
+BIND = "bind its weights, and give the pipeline for the GPU that it will run on"
+OF_QDQ = (
+    "its convolutions are of integers already, as QLinearConv is, and stay as they are: write the network "
+    "with QuantizeLinear and DequantizeLinear, as by quant_format=QuantFormat.QDQ of ONNX Runtime"
+)
 GIVE = "give such as detection_pipeline(target, dtype='int8')"
 ROUNDING = 1e-6  # of a power: a smaller variance may be float32's rounding
 
@@ -107,9 +112,10 @@ class Network:
         self.names = convolutions_of(self.graph)
         self.in_int8 = [conv for conv in self.names if why_not_int8(self.graph, conv) is None]
         if not self.in_int8:
+            is_of_integers = any(op_name(node) == "qnn.conv2d" for node in self.graph.nodes)
+            what_to_do = OF_QDQ if is_of_integers else BIND
             raise CalibrationError(
-                "the network has no convolution that can be computed in int8: bind its weights, and give "
-                "the pipeline for the GPU that it will run on"
+                f"the network has no convolution that can be computed in int8: {what_to_do}"
             )
 
     def histograms(
