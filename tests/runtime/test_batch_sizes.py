@@ -117,8 +117,9 @@ def test_a_network_without_weights_beside_one_with(tmp_path):
     )
     image = np.zeros((1, 3, *SIZE), "float32")
     assert runtime.load(tmp_path, batch=1)(image).shape == (0, 4)
-    with pytest.raises(ValueError, match="give a network for at least one batch size"):
-        runtime.save_sizes(tmp_path, {}, "llvm")
+    for wrong in ({}, {0: None}, {True: None}, {2: None}, {2: (None,)}):
+        with pytest.raises(ValueError, match="give a network for at least one batch size"):
+            runtime.save_sizes(tmp_path, wrong, "llvm")
 
 
 @pytest.mark.parametrize("name", [library_of(1), library_of(3), PARAMETERS])

@@ -93,6 +93,33 @@ def test_what_cannot_be_saved(tmp_path):
             runtime.save(place, lib, mod, TARGET)
 
 
+@pytest.mark.parametrize("make", [colours()[0], bright_pixels()[0]], ids=["graph", "vm"])
+@pytest.mark.parametrize(
+    "compiled, given",
+    [
+        ("llvm", "cuda -arch=sm_90"),
+        ("llvm -mcpu=skylake-avx512", "llvm"),
+        ("llvm -libs=onednn", "llvm"),
+    ],
+)
+def test_a_library_is_not_saved_for_another_target(tmp_path, make, compiled, given):
+    """Which would be run where it cannot be: on a processor without its instructions, or on a GPU."""
+    lib = runtime.build_library(make, compiled)
+    with pytest.raises(ValueError, match=rf"save: lib was compiled for {compiled.split()[0]} .*: give the"):
+        runtime.save(tmp_path, lib, make, given)
+    if "-libs" not in compiled:  # the code tells the rest
+        with pytest.raises(ValueError, match=r"save: lib was compiled for llvm .*, not for"):
+            runtime.save(tmp_path, runtime.Model(lib).lib, make, given)
+    runtime.save(tmp_path, lib, make, compiled)
+
+
+def test_a_library_is_not_saved_with_another_module(tmp_path):
+    lib = runtime.build_library(bright_pixels()[0], TARGET)
+    x = relay.var("x", shape=(2,))
+    with pytest.raises(ValueError, match="save: lib takes image, and mod has only x: give the module that"):
+        runtime.save(tmp_path, lib, module(x, x + x), TARGET)
+
+
 def test_a_network_of_dynamic_shapes(tmp_path):
     written = saved_to(tmp_path / "new" / "folder", bright_pixels()[0])
     manifest = runtime.read_manifest(written)

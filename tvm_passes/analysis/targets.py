@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from topi_ext.bootstrap import tvm_in_use
@@ -35,6 +36,8 @@ def target_or_current(target: str | tvm.target.Target | None, caller: str) -> tv
 
 def parsed(target: str | tvm.target.Target) -> tvm.target.Target:
     """The target of a text such as "cuda -arch=sm_90"; TVM 0.27 itself takes options in JSON only."""
+    if isinstance(target, str):
+        _warn_of_unknown_gpu(target)
     if tvm_in_use.has_relay or not isinstance(target, str) or target.startswith("{"):
         return tvm.target.Target(target)
     kind, *options = target.split() or [""]
@@ -45,6 +48,16 @@ def parsed(target: str | tvm.target.Target) -> tvm.target.Target:
             raise ValueError(f"{option} has no value")
         fields[name] = value.split(",") if name in LISTS else int(value) if value.isdigit() else value
     return tvm.target.Target(fields, host="llvm" if kind == "cuda" else None)
+
+
+def _warn_of_unknown_gpu(text: str) -> None:
+    """Where there is no GPU to ask, TVM takes an old architecture; its note does not say what that costs."""
+    if text.split()[:1] == ["cuda"] and "-arch" not in text and not tvm.cuda().exist:
+        warnings.warn(
+            f"the target {text!r} has no -arch, and there is no GPU here to ask: it stands for the oldest "
+            'GPUs, without tensor cores and half precision; give such as "cuda -arch=sm_90"',
+            stacklevel=4,
+        )
 
 
 def is_for_gpu(target: tvm.target.Target | None) -> bool:

@@ -10,6 +10,7 @@ import tvm
 
 from ..analysis.targets import target_of
 from .arrays import Array
+from .compiled_for import remember
 from .libraries import Library, built, signature_of
 from .model import Model, check_options, device_here
 from .params_argument import checked
@@ -67,4 +68,5 @@ def build_library(
     Raises `CompileFailure` where TVM cannot compile the module for the target.
     """
     params = checked(mod, params, "build_library")
-    return built(mod, target_of(target, "build_library"), params, run_here=False)
+    target = target_of(target, "build_library")
+    return remember(built(mod, target, params, run_here=False), target)

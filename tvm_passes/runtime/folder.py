@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from ..analysis.targets import target_of
 from ..module_argument import check_module
 from . import cuda, runs_here
 from .arrays import Array
+from .compiled_for import check_module_of, check_target
 from .libraries import Library, input_names, module_of, put_in, signature_of, taken_out
 from .manifest import (
     MANIFEST,
@@ -56,7 +56,7 @@ def save(
 ) -> None:
     """Write what `build_library` made of `mod` for `target`; `about` is kept in the manifest, as JSON."""
     folder = _made(folder, target, about, "save")
-    network, weights = _written(folder / library_of(None), lib, mod)
+    network, weights = _written(folder / library_of(None), lib, mod, target)
     _write(folder, {"format": ONE, **network}, weights, target, about)
 
 
@@ -71,13 +71,14 @@ def save_sizes(
     In Relay, equal weights are stored once, whichever networks they are of; in Relax, each network has its
     own. `about` is of all of them.
     """
-    are_sizes = isinstance(networks, Mapping) and all(isinstance(size, int) for size in networks)
-    if not are_sizes or not networks:
+    are_sizes = isinstance(networks, Mapping) and all(map(_is_size, networks))
+    are_networks = are_sizes and all(isinstance(each, tuple) and len(each) == 2 for each in networks.values())
+    if not are_networks or not networks:
         raise ValueError("save_sizes: give a network for at least one batch size, as {1: (lib, mod)}")
     folder = _made(folder, target, about, "save_sizes")
     sizes, stored = {}, {}
     for size, (lib, mod) in sorted(networks.items()):
-        network, weights = _written(folder / library_of(size), lib, mod)
+        network, weights = _written(folder / library_of(size), lib, mod, target)
         names = {name: _name_by_content(array) for name, array in weights.items()}
         stored.update({names[name]: array for name, array in weights.items()})
         sizes[str(size)] = {**network, "weights": names}
@@ -177,12 +178,20 @@ def _made(
     return Path(folder)
 
 
-def _written(library: Path, lib: Library, mod: tvm.IRModule) -> tuple[dict[str, Any], Weights]:
+def _is_size(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size > 0
+
+
+def _written(
+    library: Path, lib: Library, mod: tvm.IRModule, target: str | tvm.target.Target
+) -> tuple[dict[str, Any], Weights]:
     """What the manifest says of a network, and its weights; the library is written."""
     check_module(mod, "save")
     module, signature = module_of(lib), signature_of(mod)
     if not isinstance(module, tvm.runtime.Module):
         raise TypeError(f"save: lib must be what build_library returns, not {type(lib).__name__}")
+    check_target(lib, target_of(target, "save"), "save")
+    check_module_of(module, signature, "save")
     with taken_out(module) as (code, weights):
         code.export_library(str(library))
     taken = input_names(module)
@@ -215,7 +224,7 @@ def _write(
         "versions": runs_here.versions(),
         "target": str(target),
         **({"features": runs_here.features_of(target)} if target.kind.name == "llvm" else {}),
-        "machine": str(target.attrs.get("mtriple", platform.machine())).partition("-")[0],
+        "machine": runs_here.machine_of(target),
         "files": {name: digest_of_file(folder / name) for name in (*libraries, PARAMETERS)},
         "about": about or {},
     }

@@ -87,6 +87,11 @@ class _Described(SimpleNamespace):
         return str(self.text)
 
 
+def machine_of(target: tvm.target.Target) -> str:
+    """The architecture of the processor, by its name in Linux."""
+    return str(target.attrs.get("mtriple", platform.machine())).partition("-")[0]
+
+
 def features_of(target: tvm.target.Target) -> list[str]:
     """The vector extensions that an LLVM target requires, by their names in Linux."""
     names = [str(each) for each in target.attrs.get("mattr", []) if str(each).startswith("+")]
