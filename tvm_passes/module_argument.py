@@ -17,3 +17,13 @@ def check_module(mod: object, caller: str) -> None:
     elif isinstance(mod, tvm.ir.BaseFunc):
         instead = "give tvm.IRModule.from_expr(...) of it"
     raise TypeError(f"{caller}: mod must be a tvm.IRModule, not {type(mod).__name__}: {instead}")
+
+
+def check_has_main(mod: tvm.IRModule, caller: str) -> None:
+    """Raise ValueError unless a module has the function that is compiled."""
+    names = [str(name.name_hint) for name in mod.get_global_vars()]
+    if "main" not in names:
+        raise ValueError(
+            f"{caller}: mod has no function main, but {', '.join(names) or 'none at all'}: give a module "
+            "whose network is main, such as tvm.IRModule.from_expr(...) of it"
+        )

@@ -54,6 +54,15 @@ def test_links(files, tmp_path):
     assert ids == ["a.PNG", "b.jpg", "in/c.webp", "in/deep/d.jpeg", "link/e.jpg", "z.tif"]
 
 
+def test_a_link_to_itself(files):
+    """It is an image that cannot be read, and the others are."""
+    (files / "self.png").symlink_to("self.png")
+    items = {item.id: item for item in items_of(files)}
+    assert list(items) == ["a.PNG", "b.jpg", "in/c.webp", "in/deep/d.jpeg", "self.png", "z.tif"]
+    with pytest.raises(BadImage, match="cannot be read: Too many levels of symbolic links"):
+        items["self.png"].read()
+
+
 def test_a_folder_that_cannot_be_read(files, monkeypatch):
     real = os.scandir
 

@@ -30,6 +30,10 @@ def upscaler_and_image():
     return upscaler(), torch.rand(1, 3, *SIZE)
 
 
+def pair():
+    return nn.Bilinear(4, 5, 2)
+
+
 def pair_and_images():
     return nn.Bilinear(SIZE[1], SIZE[1], 2), (torch.rand(1, 3, *SIZE), torch.rand(1, 3, *SIZE))
 

@@ -197,6 +197,45 @@ def test_command_lines_that_cannot_be_read(tvm_passes_command, line):
     assert COMMAND_LINES[line] in answer.error and "--help" in answer.error
 
 
+OF_FUNCTIONS = {
+    "upscaler --size 8x8 --weights trained": "--weights is for torchvision:NAME",
+    "pair --input-shape other=1,3,8,8": "takes input1, input2, and --input-shape has other: give the first",
+    "pair --input-shape input2=1,2": "and --input-shape has input2: give the first ones by their names",
+    "pair --input-shape input1=1,2 --input-shape 1,3": "give all --input-shape by name, or all in order",
+}
+
+
+@pytest.mark.parametrize("line", OF_FUNCTIONS)
+def test_options_that_do_not_fit_a_function(tvm_passes_command, line):
+    answer = tvm_passes_command("inspect", *f"{HERE}:{line}".split())
+    assert answer.status == 1 and OF_FUNCTIONS[line] in answer.error, answer.error
+
+
+def test_shapes_by_name_in_any_order(tvm_passes_command):
+    shapes = "--input-shape", "input2=6,5", "--input-shape", "input1=6,4"
+    answer = tvm_passes_command("inspect", f"{HERE}:pair", *shapes)
+    assert answer.status == 0, answer.error
+
+
+FULL = {  # a disk that is full
+    "inspect relu.onnx --graph": "full.html",
+    "profile relu.onnx --csv": "full.csv",
+    "run {compiled} --image photo.png -o": "full.NPZ",
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("line", FULL)
+def test_a_disk_that_is_full(tvm_passes_command, files, compiled, line):
+    from PIL import Image
+
+    Image.new("RGB", (32, 24)).save("photo.png")
+    os.symlink("/dev/full", FULL[line])
+    answer = tvm_passes_command(*line.format(compiled=compiled).split(), FULL[line])
+    assert answer.status == 1
+    assert f"cannot write {FULL[line]} (No space left on device): free some space" in answer.error
+
+
 def test_relay_modules_have_their_shapes(tvm_passes_command):
     answer = tvm_passes_command("inspect", COLOURS, "--size", "8x8")
     assert answer.status == 1 and "leave out the sizes" in answer.error
@@ -259,10 +298,12 @@ def test_images_that_are_none(tvm_passes_command, files, compiled):
     from PIL import Image
 
     Image.new("RGB", (32, 24)).save("photo.png")
+    os.mkfifo("pipe")
     cases = {
         ("absent.png",): "there is no image absent.png",
         ("letter.txt",): "cannot read an image from letter.txt",
-        ("folder",): "cannot read an image from folder",
+        ("folder",): "cannot read an image from folder, which is not a file: give one",
+        ("pipe",): "cannot read an image from pipe, which is not a file: give one",
         ("photo.png", "-o", "out.docx"): "cannot write out.docx",
         ("photo.png", "-o", "out"): "cannot write out, which names no format of images: give such as out.png",
         ("photo.png", "-o", "no/out.png"): "there is no folder no",

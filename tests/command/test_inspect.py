@@ -7,6 +7,7 @@ import torch
 
 import frontends
 from tests.command.networks import HERE, SIZE, upscaler, write_onnx
+from topi_ext.conv2d_nhwc import onednn
 from tvm_passes import RestoreDepthToSpace
 from tvm_passes.command.history import apply_and_track, operators
 
@@ -90,6 +91,12 @@ def test_refusals_come_with_reason_and_place(tvm_passes_command):
                 "Shapes stay dynamic: cumsum: it computes along the rows "
                 "(a constant number of rows there, such as a top-k takes, makes them static).",
             ],
+        ),
+        pytest.param(
+            "upscaler_and_image",
+            ["--dtype", "bfloat16"],
+            ["No NMS; depth_to_space computed 1 alone; static; bfloat16."],
+            marks=pytest.mark.skipif(not onednn.multiplies("bfloat16"), reason="this processor has none"),
         ),
         (
             "upscaler_and_image",

@@ -10,7 +10,15 @@ from tests.passes.kept_rows import as_maps, kept, of_kept, places, rows, size
 from tvm_passes import MakeDetectionStatic
 from tvm_passes.detection.selection import select
 
+import tvm
 from tvm import relay
+
+
+def test_a_module_without_main_is_left_as_it_is():
+    x = relay.var("x", shape=(relay.Any(), 4))
+    mod = tvm.IRModule({relay.GlobalVar("other"): relay.Function([x], x)})
+    assert MakeDetectionStatic()(mod).get_global_vars()[0].name_hint == "other"
+    assert not MakeDetectionStatic()(tvm.IRModule()).get_global_vars()
 
 
 def large(boxes, column=0):

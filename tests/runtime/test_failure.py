@@ -147,6 +147,21 @@ def test_parameters_of_another_type(shape, dtype):
             call({**params, bias: np.zeros(shape, dtype)})
 
 
+@pytest.mark.parametrize(
+    "call", [lambda mod: runtime.compile(mod, "llvm"), lambda mod: runtime.build_library(mod, "llvm")]
+)
+def test_a_module_without_main(call):
+    x = relay.var("x", shape=(2,))
+    for functions, has in (({}, "none at all"), ({relay.GlobalVar("f"): relay.Function([x], x)}, "f")):
+        with pytest.raises(ValueError, match=f"mod has no function main, but {has}: give a module whose"):
+            call(tvm.IRModule(functions))
+
+
+def test_a_library_of_source_code():
+    with pytest.raises(ValueError, match='build_library: the target "c" is source code'):
+        runtime.build_library(convolution()[0], "c")
+
+
 NOT_HERE = "compile: there is no cuda.* here: give device=, or compile by runtime.build_library"
 
 

@@ -105,7 +105,7 @@ def _of_folder(folder: Path, at: str = "", above: frozenset[tuple[int, int]] = f
     try:
         here = os.stat(folder)
         with os.scandir(folder) as entries:
-            names = sorted((entry.name, entry.is_dir()) for entry in entries)
+            names = sorted((entry.name, _is_folder(entry)) for entry in entries)
     except OSError as error:
         if not at:
             raise BatchError(f"{folder} cannot be read: {error.strerror}") from error
@@ -120,6 +120,14 @@ def _of_folder(folder: Path, at: str = "", above: frozenset[tuple[int, int]] = f
             yield from _of_folder(folder / name, f"{at}{name}/", above)
         elif os.path.splitext(name)[1].lower() in SUFFIXES:
             yield _item(f"{at}{name}", folder / name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """A link that cannot be followed, such as one to itself, is a file, which cannot be read."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _paths(source: Source) -> tuple[Iterator[str], Path]:

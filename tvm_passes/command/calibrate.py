@@ -17,7 +17,7 @@ from ..batch.sources import check_any, items_of
 from ..engine.expressions import batch_shape
 from ..quantize import CalibrationError, calibrate
 from ..quantize.calibration import MIN_SNR
-from .errors import CommandError, check_can_write
+from .errors import CommandError, check_can_write, writing
 from .images import ImageInput
 from .pipelines import prepare
 from .progress import say, step
@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> None:
             calibration = calibrate(work.mod, images, work.passes, method=args.method, min_snr=min_snr)
         except (BatchError, CalibrationError) as error:
             raise CommandError(str(error)) from error
-    calibration.save(args.output)
+    with writing(args.output):
+        calibration.save(args.output)
     Console(emoji=False).print(calibration)
     for reason in images.skipped:
         say(f"Skipped: {reason}")

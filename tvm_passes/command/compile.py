@@ -14,7 +14,7 @@ import tvm
 from .. import runtime
 from ..runtime.libraries import Library
 from ..runtime.manifest import MANIFEST
-from .errors import CommandError, check_can_write_folder
+from .errors import CommandError, check_can_write_folder, writing
 from .models import Model
 from .progress import say, step
 from .work import find, target_of
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
         "labels": list(model.labels),
         "channels": args.camera[2] if args.camera else "RGB",
     }
-    with step(f"Write {folder}"):
+    with step(f"Write {folder}"), writing(folder):
         if only:
             runtime.save(folder, only.lib, only.mod, target, about)
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import one_line
@@ -14,6 +16,7 @@ __all__ = [
     "check_can_write_folder",
     "one_line",
     "require_relay",
+    "writing",
 ]
 
 
@@ -47,6 +50,18 @@ def check_can_write_folder(path: str | Path) -> None:
 def _check_permission(path: Path) -> None:
     if not os.access(path, os.W_OK):
         raise CommandError(f"there is no permission to write to {path}: give another place")
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """What can go wrong all the same, such as a disk that is full."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or one_line(error)
+        raise CommandError(
+            f"cannot write {path} ({reason}): free some space, or give another place"
+        ) from error
 
 
 def require_relay(what: str) -> None:

@@ -19,6 +19,8 @@ __all__ = ["ImageInput", "check_is_image", "image_of", "read_image", "write_imag
 
 def read_image(path: str | Path) -> Image.Image:
     """Read an image file as RGB, turned upright."""
+    if Path(path).exists() and not Path(path).is_file():  # to open a pipe may wait for ever
+        raise CommandError(f"cannot read an image from {path}, which is not a file: give one")
     try:
         return open_upright(path)
     except FileNotFoundError:

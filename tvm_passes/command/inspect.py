@@ -13,7 +13,7 @@ from rich.table import Table
 
 from topi_ext.bootstrap import tvm_in_use
 
-from .errors import check_can_write
+from .errors import check_can_write, writing
 from .graph_page import write_graph_page
 from .history import History, Step, apply_and_track, operators
 from .progress import say, step
@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> None:
         history = apply_and_track(work.mod, work.passes, told)
     if args.graph:
         about = {"pipeline": work.pipeline, "target": args.target, "TVM": tvm_in_use.version}
-        write_graph_page(args.graph, history, work.model.title, about)
+        with writing(args.graph):
+            write_graph_page(args.graph, history, work.model.title, about)
         say(f"The graph before and after: {args.graph}")
     said = sentences(work, history)
     if args.json:

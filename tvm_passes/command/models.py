@@ -286,6 +286,8 @@ def _of_torchvision(text: str, args: argparse.Namespace) -> TorchModel:
 
 
 def _of_function(text: str, args: argparse.Namespace) -> TorchModel | TvmModel:
+    if args.weights == "trained":
+        raise CommandError(f"--weights is for torchvision:NAME; {text} chooses its own")
     found = _seeded(resolve, text)
     module, *rest = found if isinstance(found, tuple) else (found,)
     if isinstance(module, tvm.IRModule) and len(rest) <= 1:
@@ -303,9 +305,26 @@ def _of_function(text: str, args: argparse.Namespace) -> TorchModel | TvmModel:
     if rest and not (args.size or args.input_shape or args.camera):
         inputs = (rest[0],) if isinstance(rest[0], torch.Tensor) else tuple(rest[0])
     else:
-        shapes = [shape for _, shape in args.input_shape] or [_shape(args, module, None)]
+        shapes = _shapes_in_order(args, module) or [_shape(args, module, None)]
         inputs = tuple(map(_image, shapes))
     return TorchModel(text, module.eval(), inputs, camera_of(args))
+
+
+def _shapes_in_order(args: argparse.Namespace, module: torch.nn.Module) -> list[tuple[int, ...]]:
+    """Shapes by name in the order of what `forward` takes; those without a name are in order already."""
+    given: dict[str | None, tuple[int, ...]] = dict(args.input_shape)
+    if None in given:
+        if len(given) > 1:
+            raise CommandError(f"{args.model}: give all --input-shape by name, or all in order without names")
+        return [shape for _, shape in args.input_shape]
+    names = [*signature(module.forward).parameters]
+    wrong = [name for name in given if name not in names[: len(given)]]
+    if wrong:
+        raise CommandError(
+            f"{args.model} takes {', '.join(names)}, and --input-shape has {', '.join(map(str, wrong))}: "
+            "give the first ones by their names, or all in order without names"
+        )
+    return [given[name] for name in names[: len(given)]]
 
 
 def _seeded(function: Callable, *arguments: Any, **options: Any) -> Any:

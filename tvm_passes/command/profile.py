@@ -28,7 +28,7 @@ from ..runtime.arrays import type_of
 from ..runtime.libraries import signature_of
 from ..runtime.profiling import Kernel, call_ms, ms_by_kind, on_device
 from .chart import check_is_chart, write_chart
-from .errors import CommandError, check_can_write
+from .errors import CommandError, check_can_write, writing
 from .images import ImageInput, read_image
 from .peers import peer_of
 from .progress import say, step
@@ -216,7 +216,7 @@ def _ms(value: float) -> str:
 
 
 def _write_csv(path: str | Path, times: dict[str, Times]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    with writing(path), open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("graph", "place", "kernel", "kind", "ms", "arguments"))
         for name, each in times.items():

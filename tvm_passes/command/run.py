@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..batch.found import Found
 from ..batch.network import described
 from ..runtime.manifest import networks_of
 from .draw import at_least, detections_in, draw_detections, label_name, scaled
-from .errors import CommandError, check_can_write
+from .errors import CommandError, check_can_write, writing
 from .images import ImageInput, check_is_image, image_of, read_image, write_image
 from .progress import say, step
 
@@ -42,8 +43,11 @@ def run(args: argparse.Namespace) -> None:
         outputs = model(array)
     outputs = outputs if isinstance(outputs, dict) else dict(zip(model.output_names or ["output"], [outputs]))
     found = detections_in(outputs)
-    if args.output and Path(args.output).suffix == ARRAYS:
-        np.savez(args.output, **outputs)
+    if args.output and Path(args.output).suffix.lower() == ARRAYS:
+        archive = io.BytesIO()  # zipfile itself does not end well on a disk that is full
+        np.savez(archive, **outputs)
+        with writing(args.output):
+            Path(args.output).write_bytes(archive.getbuffer())
         say(f"The outputs: {args.output}")
     elif found is not None:
         _show_detections(args, labels, image, fitting, found)

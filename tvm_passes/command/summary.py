@@ -13,6 +13,7 @@ from tvm import relay
 from tvm.relay.ty import is_dynamic
 
 from ..analysis.limits import limits
+from ..analysis.targets import is_for_gpu
 from ..engine.expressions import location, op_name
 from ..engine.graph import Graph
 from .history import History
@@ -44,7 +45,7 @@ def sentences(work: Work, history: History) -> list[str]:
     """One of what was found; then one for each thing that is not restored, static, or in half precision."""
     graph = Graph(relay.transform.InferType()(history.module)["main"])
     found = "; ".join(
-        [*_nms(graph, history), *_shuffles(graph), _shapes(graph, work, history), *_types(graph)]
+        [*_nms(graph, history), *_shuffles(graph), _shapes(graph, work, history), *_types(graph, work)]
     )
     return [_sentence(found), *_left(graph), *_refused(history)]
 
@@ -100,12 +101,12 @@ def _shapes(graph: Graph, work: Work, history: History) -> str:
     return f"shapes are dynamic{asks}"
 
 
-def _types(graph: Graph) -> Iterator[str]:
+def _types(graph: Graph, work: Work) -> Iterator[str]:
     """The types that convolutions and matrix products multiply, and which ones are not in half precision."""
     products = [node for node in graph.nodes if op_name(node) in PRODUCTS]
     halves = {_dtype(node) for node in products} - {"float32"}
     if halves:
-        yield f"{' and '.join(sorted(halves))} on tensor cores"
+        yield " and ".join(sorted(halves)) + (" on tensor cores" if is_for_gpu(work.target) else "")
         rest = [node for node in products if _dtype(node) == "float32"]
         if rest:
             named = places(f"{op_name(node)} {location(node)}".strip() for node in rest)

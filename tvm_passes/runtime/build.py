@@ -9,6 +9,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 
 from ..analysis.targets import target_of
+from ..module_argument import check_has_main
 from .arrays import Array
 from .compiled_for import remember
 from .libraries import Library, built, signature_of
@@ -43,9 +44,7 @@ def compile(
         `padded_rows` of `main`, if it has one.
     """
     params = checked(mod, params, "compile")
-    target = target_of(target, "compile")
-    if target.kind.name == "c":
-        raise ValueError('compile: the target "c" is source code, which nothing here runs: give "llvm"')
+    target = _target_of(mod, target, "compile")
     check_options(options, "compile")
     device = device_here(device or target.kind.name, "compile")
     lib, signature = built(mod, target, params, run_here=True), signature_of(mod)
@@ -68,5 +67,14 @@ def build_library(
     Raises `CompileFailure` where TVM cannot compile the module for the target.
     """
     params = checked(mod, params, "build_library")
-    target = target_of(target, "build_library")
+    target = _target_of(mod, target, "build_library")
     return remember(built(mod, target, params, run_here=False), target)
+
+
+def _target_of(mod: tvm.IRModule, text: str | tvm.target.Target, caller: str) -> tvm.target.Target:
+    """The target, if a module can be compiled for it to what runs."""
+    target = target_of(text, caller)
+    check_has_main(mod, caller)
+    if target.kind.name == "c":
+        raise ValueError(f'{caller}: the target "c" is source code, which nothing here runs: give "llvm"')
+    return target

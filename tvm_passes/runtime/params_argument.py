@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..module_argument import check_module
+from ..module_argument import check_has_main, check_module
 from .arrays import Array, type_of
 from .libraries import signature_of
 from .tensor_type import TensorType
@@ -26,6 +26,7 @@ def checked(mod: Any, params: Any, caller: str) -> dict[str, Any]:
         raise TypeError(f"{caller}: params must be a dict of arrays by name, not {type(params).__name__}")
     if not params:
         return {}
+    check_has_main(mod, caller)
     types = signature_of(mod).inputs
     for name, array in params.items():
         _check(f"{caller}: params[{name!r}]", array, type_of(types[name]) if name in types else None)

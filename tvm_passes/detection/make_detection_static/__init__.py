@@ -74,6 +74,8 @@ class MakeDetectionStatic(Pass):
 
 
 def _made_static(mod: tvm.IRModule, report: PassReport, outputs: str) -> tvm.IRModule:
+    if "main" not in [name.name_hint for name in mod.get_global_vars()]:
+        return mod  # other functions may be called with any rows
     typed = relay.transform.InferType()(mod)
     try:
         function = _with_fixed_shapes(typed["main"], OUTPUTS[outputs])
