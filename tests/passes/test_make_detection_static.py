@@ -16,6 +16,7 @@ from tvm_passes import MakeDetectionStatic, detection_pipeline
 from tvm_passes.engine.expressions import op_name
 from tvm_passes.engine.graph import Graph
 
+import tvm
 from tvm import relay
 
 
@@ -174,6 +175,13 @@ def test_only_the_outputs_are_cut(imported):
     outputs = after["main"].body.fields
     cut = [part for output in outputs for part in (output.args if pastes(output) else [output])]
     assert ops(after).count("dyn.strided_slice") == len(cut)
+
+
+def test_outputs_are_cut_once(imported):
+    once = static(imported, "cut")
+    again, report = apply(MakeDetectionStatic("cut"), once)
+    tvm.ir.assert_structural_equal(again, once)
+    assert not report.passes[0].matches
 
 
 def pastes(output):

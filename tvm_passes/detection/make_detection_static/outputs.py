@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator
 import tvm
 from tvm import relay
 from tvm.relay.op.dyn import _make as dynamic
+from tvm.relay.ty import is_dynamic
 
 from ...engine.expressions import op_name
+from ...engine.graph import Graph
 from ..padding.padded import SIZE, Became, NotStatic, Padded
 from ..padding.walk import Walk
+
+OF_MASKS = ("topi_ext.paste_masks", "topi_ext.encode_masks")
 
 
 def _cut(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs | None]:
@@ -25,6 +29,26 @@ def _first_rows(output: Padded) -> relay.Expr:
     cut = dynamic.strided_slice(output.expr, zeros, relay.concatenate(lengths, 0), ones, "end")
     known = [-1 if axis == output.axis else length for axis, length in enumerate(output.shape)]
     return relay.reshape(cut, known)  # the slice's type loses the static lengths of the other axes
+
+
+def is_cut(function: relay.Function) -> bool:
+    """Whether only such cuts at the outputs have shapes that are known at run time only."""
+    ends: list[relay.Expr] = []
+
+    def follow(output: relay.Expr) -> None:
+        if isinstance(output, relay.Tuple):
+            for field in output.fields:
+                follow(field)
+        elif op_name(output) in (*OF_MASKS, "reshape") and is_dynamic(output.checked_type):
+            ends.append(output)
+            for arg in output.args:
+                follow(arg)
+        elif op_name(output) == "dyn.strided_slice" and not is_dynamic(output.args[0].checked_type):
+            ends.append(output)
+
+    follow(function.body)
+    calls = [node for node in Graph(function).nodes if isinstance(node, relay.Call)]
+    return all(node in ends for node in calls if is_dynamic(node.checked_type))
 
 
 def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs]:
@@ -107,7 +131,7 @@ def _each(walk: Walk, result: Became, finish: Callable[[Padded], relay.Expr]) ->
 def _is_nothing_of_zeros(expr: relay.Expr) -> bool:
     """Whether the expression pastes or encodes masks, and a mask of zeros gives an empty image."""
     name = op_name(expr)
-    if name not in ("topi_ext.paste_masks", "topi_ext.encode_masks"):
+    if name not in OF_MASKS:
         return False
     has_threshold = name == "topi_ext.encode_masks" or expr.attrs["has_threshold"]
     return not has_threshold or float(expr.attrs["threshold"]) > 0
