@@ -83,3 +83,23 @@ def test_a_user_without_a_home(monkeypatch, tmp_path):
     (tmp_path / "_ffi" / "_cython" / "core.pyx").write_text("")
     with fast_ffi.compiled(tmp_path) as ffi:
         assert ffi == "ctypes (Could not determine home directory.)"
+
+
+def test_it_is_the_same_wherever_the_files_are(tmp_path, monkeypatch):
+    """A second clone compiled it again where its path came after that of TVM."""
+    sources, name = tmp_path / "m", "core.pyx"
+    sources.mkdir()
+    (sources / name).write_text("pyx")
+
+    def build(_, folder):
+        (folder / "core.so").touch()
+        return folder / "core.so"
+
+    monkeypatch.setattr(fast_ffi, "_build", build)
+    monkeypatch.setattr(fast_ffi.user_cache, "folder", lambda: tmp_path / "cache")
+    for clone in ("a", "z"):
+        (tmp_path / clone).mkdir()
+        (tmp_path / clone / "c.h").write_text("header")
+        monkeypatch.setattr(fast_ffi, "HEADERS", tmp_path / clone)
+        fast_ffi._library(sources)
+    assert len([*(tmp_path / "cache").iterdir()]) == 1

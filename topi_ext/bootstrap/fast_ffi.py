@@ -74,7 +74,10 @@ def _has_its_own(tvm: Path) -> bool:
 
 def _library(sources: Path) -> Path:
     """The compiled module in the cache; it is compiled if it is not there yet."""
-    files = sorted([*sources.glob("*.p*"), *HEADERS.rglob("*.h")])
+    files = [
+        *sorted(sources.glob("*.p*")),
+        *sorted(HEADERS.rglob("*.h")),
+    ]  # in any two places, the same order
     if not any(file.name == "core.pyx" for file in files):
         raise CannotBuild(f"{sources} has no core.pyx")
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
