@@ -7,10 +7,12 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
+from tests.batch.conftest import KINDS
 from tests.batch.networks import SIZE, painted, painted_detector
 from tests.command.networks import colours
 from tvm_passes import runtime
 from tvm_passes.batch import BatchError, Detector
+from tvm_passes.batch.network import check_detects
 
 SIZES = [(480, 640), (640, 480), (90, 300), (300, 90), (48, 64), (40, 44)]
 BOXES = (0.2, 0.1, 0.5, 0.6), None, (0.55, 0.3, 0.95, 0.9)  # in parts of the image
@@ -169,6 +171,18 @@ def test_other_folders(tmp_path):
     other = saved(tmp_path / "other", bright_pixels()[0])
     with pytest.raises(BatchError, match=r"returns where: .*no boxes, scores and labels are recognized"):
         Detector(other)({"image": [painted(24, 32)]})
+
+
+def test_what_a_manifest_tells_of_a_detector(detector_folder, tmp_path):
+    """Before anything of it is loaded."""
+    from tests.command.networks import bright_pixels, colours_with_masks
+
+    folders = [detector_folder(kind) for kind in KINDS]
+    for folder in [*folders, saved(tmp_path / "masks", colours_with_masks()[0])]:
+        check_detects(runtime.read_manifest(folder), folder)
+    other = saved(tmp_path / "other", bright_pixels()[0])
+    with pytest.raises(BatchError, match=r"returns where: int32 .*no boxes, scores and labels are recogn"):
+        check_detects(runtime.read_manifest(other), other)
 
 
 def test_a_detector_of_another_module(tmp_path):

@@ -41,6 +41,17 @@ def test_a_folder_or_an_address_that_cannot_be_used(tvm_passes_command, tmp_path
     assert f"cannot listen on 127.0.0.1:{port}" in answer.error and "give another --host" in answer.error
 
 
+def test_what_is_no_detector_is_refused_before_ray_starts(tvm_passes_command, tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.serve")
+    from tests.command.networks import HERE
+
+    monkeypatch.setattr(ray, "init", None)
+    assert tvm_passes_command("compile", f"{HERE}:upscaler_and_image", "-o", tmp_path).status == 0
+    answer = tvm_passes_command("serve", tmp_path, "--port", "0")
+    assert answer.status == 1 and "no boxes, scores and labels are recognized: name the" in answer.error
+
+
 def test_the_start_is_shown_until_it_is_ready(tvm_passes_command, monkeypatch):
     def run(folder, on_ready, **_):
         on_ready("http://here/")

@@ -68,6 +68,32 @@ def images_of(manifest: dict[str, Any], folder: str | os.PathLike[str]) -> Image
     return max(images_by_size(manifest, folder).values(), key=lambda each: each.number)
 
 
+def check_detects(manifest: dict[str, Any], folder: str | os.PathLike[str]) -> None:
+    """Raise BatchError where the manifest tells that there is no detector in a folder: nothing is loaded."""
+    images_by_size(manifest, folder)
+    for network in networks_of(manifest).values():
+        types = network["outputs"][:-1] if network["padded_rows"] else network["outputs"]
+        outputs = {
+            each["name"]: np.zeros([length or 1 for length in each["shape"]], _held_as(each["dtype"]))
+            for each in types
+        }
+        # Which rows are detections is known only when it runs.
+        first = {name: array[:1] if array.ndim else array for name, array in _of_image(outputs, 0).items()}
+        if detections_in(first) is None:
+            raise _no_detections(folder, _described(types))
+
+
+def _held_as(dtype: str) -> str:
+    return "float32" if dtype == "bfloat16" else dtype  # which NumPy lacks
+
+
+def _no_detections(title: object, types: str) -> BatchError:
+    return BatchError(
+        f"{title} returns {types}, in which no boxes, scores and labels are recognized: name the outputs so, "
+        "as torchvision's detectors do"
+    )
+
+
 def _loaded(saved: Saved, size: int | None, images: Images, title: str) -> Network:
     network = networks_of(saved.manifest)[size]
     rows, shapes = network["padded_rows"], [output["shape"] for output in network["outputs"]]
@@ -147,10 +173,7 @@ class Network:
         found = [detections_in(_of_image(arrays, index)) for index in range(number)]
         if None in found:
             types = ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in arrays.items())
-            raise BatchError(
-                f"{self.title} returns {types}, in which no boxes, scores and labels are recognized: name "
-                "the outputs so, as torchvision's detectors do"
-            )
+            raise _no_detections(self.title, types)
         return [one for one in found if one is not None]
 
     def _brought(self, output: Prepared) -> Prepared:
@@ -203,4 +226,9 @@ def _of_image(outputs: Mapping[str, np.ndarray], index: int) -> dict[str, np.nda
 
 
 def described(manifest: Mapping[str, Any]) -> str:
-    return ", ".join(f"{each['name']}: {each['dtype']} {each['shape']}" for each in manifest["inputs"])
+    """The inputs of a network."""
+    return _described(manifest["inputs"])
+
+
+def _described(types: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{each['name']}: {each['dtype']} {each['shape']}" for each in types)

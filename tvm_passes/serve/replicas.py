@@ -19,6 +19,8 @@ from topi_ext.bootstrap.threads import cores  # topi_ext comes before tvm
 import tvm
 
 from .. import runtime
+from ..batch.errors import BatchError
+from ..batch.network import check_detects
 from ..errors import one_line
 from .answers import Answer
 from .errors import Refused, ServeError
@@ -126,10 +128,13 @@ def started(folder: str, number: int | None, timeout: float, is_verbose: bool) -
 
 
 def _kind_of(folder: str) -> str:
+    """The kind of device of a detector; what is none is refused before Ray starts, which takes long."""
     try:
-        return str(tvm.target.Target(runtime.read_manifest(folder)["target"]).kind.name)
-    except runtime.FolderError as error:
+        manifest = runtime.read_manifest(folder)
+        check_detects(manifest, folder)
+    except (runtime.FolderError, BatchError) as error:
         raise ServeError(str(error)) from error
+    return str(tvm.target.Target(manifest["target"]).kind.name)
 
 
 @contextlib.contextmanager
