@@ -24,6 +24,7 @@ from .._tvm import (
     zeros_like,
 )
 from .._types import IntExpr
+from .._whole import whole
 
 if TYPE_CHECKING:
     from .._types import const_range, int64, output_tensor
@@ -112,7 +113,9 @@ def batched_nms(
     return call(
         NAME,
         [boxes, scores, class_ids, count, *thresholds],
-        max_output_size=-1 if max_output_size is None else int(max_output_size),
+        max_output_size=-1
+        if max_output_size is None
+        else whole("batched_nms: max_output_size", max_output_size),
         has_valid_count=int(valid_count is not None),
         has_score_threshold=int(score_threshold is not None),
     )

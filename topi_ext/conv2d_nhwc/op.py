@@ -30,6 +30,7 @@ from .._tvm import (
     te,
     tir,
 )
+from .._whole import whole
 from ..cudnn import session
 from . import cudnn, onednn
 from .cuda import supported_arch
@@ -168,8 +169,8 @@ def conv2d_nhwc(
         final_activation=final.name,
         final_activation_low=final.low,
         final_activation_high=final.high,
-        block_size=int(block_size),
-        groups=int(groups),
+        block_size=whole("conv2d_nhwc: block_size", block_size),
+        groups=whole("conv2d_nhwc: groups", groups),
         weight_id=weight_id,
         has_bias=int(bias is not None),
         has_residual=int(residual is not None),

@@ -10,6 +10,7 @@ from .. import _register
 from .._register import known
 from .._tvm import Attrs, Expr, TensorType, Type, call, script, te, tir
 from .._types import IntExpr
+from .._whole import whole
 from .kernel import Level
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def deformable_attention(
     >>> print(reference.deformable_attention(value, points, weights, levels=levels))
     [[[7.5]]]
     """
-    levels = [[int(number) for number in level] for level in levels]
+    levels = [[whole("deformable_attention: a level", number) for number in level] for level in levels]
     if not levels or any(len(level) != 3 or min(level) < 1 for level in levels):
         raise ValueError(
             "deformable_attention: levels must be (height, width, points) of each level, all at least 1, "

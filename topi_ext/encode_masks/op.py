@@ -10,6 +10,7 @@ from .. import _register
 from .._kernel import ceil_div
 from .._register import known
 from .._tvm import Attrs, Expr, TensorType, Type, call, convert, script, shared_extent, te, tir
+from .._whole import whole
 from ..paste_masks.op import ARGUMENTS, checked_options, number_of_masks
 from .kernel import default_capacity
 
@@ -73,7 +74,7 @@ def encode_masks(
     """
     height, width = checked_options("encode_masks", image_size, threshold)
     check_form("encode_masks", form, capacity)
-    capacity = default_capacity(width) if capacity is None else int(capacity)
+    capacity = default_capacity(width) if capacity is None else whole("encode_masks: capacity", capacity)
     return call(
         NAME,
         [masks, boxes],

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from .. import _register
 from .._tvm import Attrs, Expr, TensorType, Type, call, const, te
+from .._whole import whole
 from ..conv2d_nhwc.problem import Activation, GivenActivation
 from ..layer_norm.op import ARGUMENTS, FLOATS, check_scales, given_tensors, known_channels, shape_function
 from .problem import Problem
@@ -76,8 +77,8 @@ def group_norm(
     return call(
         NAME,
         [data, *optional],
-        groups=int(groups),
-        axis=int(axis),
+        groups=whole("group_norm: groups", groups),
+        axis=whole("group_norm: axis", axis),
         epsilon=float(epsilon),
         has_gamma=int(gamma is not None),
         has_beta=int(beta is not None),

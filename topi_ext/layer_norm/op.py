@@ -11,6 +11,7 @@ from .. import _register
 from .._register import known
 from .._rows import Rows
 from .._tvm import Attrs, Expr, TensorType, Type, call, const, convert, script, te, tir
+from .._whole import whole
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def layer_norm(
     return call(
         NAME,
         [data, *optional],
-        axis=int(axis),
+        axis=whole("layer_norm: axis", axis),
         epsilon=float(epsilon),
         has_gamma=int(gamma is not None),
         has_beta=int(beta is not None),

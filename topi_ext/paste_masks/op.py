@@ -12,6 +12,7 @@ from .. import _register
 from .._register import known
 from .._tvm import Attrs, Expr, TensorType, Type, call, convert, script, shared_extent, te, tir
 from .._types import IntExpr
+from .._whole import whole
 
 if TYPE_CHECKING:
     from .._types import int64, output_tensor
@@ -77,7 +78,10 @@ def paste_masks(
 
 def checked_options(name: str, image_size: Sequence[int], threshold: float | None) -> tuple[int, int]:
     """The height and width of images; raises an error for those, or a threshold, that no masks can have."""
-    height, width = (length if isinstance(length, tir.Var) else int(length) for length in image_size)
+    height, width = (
+        length if isinstance(length, tir.Var) else whole(f"{name}: image_size", length)
+        for length in image_size
+    )
     is_known = not isinstance(height, tir.Var) and not isinstance(width, tir.Var)
     if is_known and (min(height, width) < 1 or height * width >= 2**31):
         raise ValueError(f"{name}: the image must have from 1 to 2**31 - 1 pixels, not {height}x{width}")

@@ -23,6 +23,7 @@ from .._tvm import (
     tir,
     tuple_of,
 )
+from .._whole import whole
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ def preprocess(
             raise ValueError(f"preprocess: {name} must be {' or '.join(LAYOUTS)}, not {given!r}")
     if dtype not in TYPES:
         raise ValueError(f"preprocess: dtype must be {' or '.join(TYPES)}, not {dtype!r}")
-    padded_channels = len(mean) if padded_channels is None else int(padded_channels)
+    padded_channels = (
+        len(mean) if padded_channels is None else whole("preprocess: padded_channels", padded_channels)
+    )
     if padded_channels not in (len(mean), MAX_CHANNELS):
         raise ValueError(
             f"preprocess: padded_channels must be {MAX_CHANNELS}, or {len(mean)} as mean has, "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, no_type_check
 from .. import _register
 from .._register import known
 from .._tvm import Attrs, Expr, TensorType, Type, call, const, convert, script, shared_extent, te, tir
+from .._whole import whole
 from .kernel import Image
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _masks(
 
 
 def _image(name: str, image_size: Sequence[int], layout: str, dtype: str) -> dict[str, Any]:
-    height, width = (int(length) for length in image_size)
+    height, width = (whole("rasterize: image_size", length) for length in image_size)
     if not (1 <= height <= MAX_SIDE and 1 <= width <= MAX_SIDE):
         raise ValueError(f"{name}: images must be 1 to {MAX_SIDE} pixels high and wide, not {height}x{width}")
     _require(name, "layout", layout, LAYOUTS)
@@ -242,7 +243,7 @@ def _require(name: str, what: str, value: str, choices: Sequence[str]) -> None:
 
 
 def _color(color: Sequence[int]) -> list[int]:
-    color = [int(number) for number in color]
+    color = [whole("rasterize: color", number) for number in color]
     if not all(0 <= number <= 255 for number in color):
         raise ValueError(f"{MAP}: a color must have numbers from 0 to 255, not {color}")
     return color

@@ -24,6 +24,7 @@ from .._tvm import (
     tir,
     tuple_of,
 )
+from .._whole import whole
 from .levels import least_areas
 
 if TYPE_CHECKING:
@@ -227,13 +228,13 @@ def _call(
     return call(
         NAME,
         [tuple_of([*features, rois])],
-        pooled_size=[int(bins) for bins in pooled],
+        pooled_size=[whole("roi_align: pooled_size", bins) for bins in pooled],
         scales=[float(scale) for scale in scales],
-        sampling_ratio=max(int(sampling_ratio), 0),
+        sampling_ratio=max(whole("roi_align: sampling_ratio", sampling_ratio), 0),
         by_area=int(by_area),
         canonical_size=float(canonical_size),
-        canonical_level=int(canonical_level),
-        min_level=int(min_level),
+        canonical_level=whole("roi_align: canonical_level", canonical_level),
+        min_level=whole("roi_align: min_level", min_level),
         eps=float(eps),
         eps_in_log2=int(eps_in_log2),
         aligned=int(aligned),

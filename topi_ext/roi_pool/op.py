@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, no_type_check
 from .. import _register
 from .._register import known
 from .._tvm import Attrs, Expr, TensorType, Type, call, convert, script, te, tir
+from .._whole import whole
 from .kernel import Options
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _call(
     return call(
         NAME,
         [data, rois],
-        pooled_size=[int(bins) for bins in pooled],
+        pooled_size=[whole("roi_pool: pooled_size", bins) for bins in pooled],
         spatial_scale=float(spatial_scale),
         by_position=int(by_position),
     )

@@ -10,6 +10,7 @@ import tvm
 
 from .. import _register
 from .._tvm import Attrs, Expr, TensorType, TupleType, Type, call, te
+from .._whole import whole
 from . import cuda
 
 NAME = "topi_ext.topk"
@@ -20,7 +21,9 @@ def topk(data: Expr, k: int, *, axis: int, largest: bool, dtype: str) -> Expr:
 
     Of equal numbers, the first one comes first; NaN is greater than any other.
     """
-    return call(NAME, [data], k=int(k), axis=int(axis), largest=int(largest), dtype=dtype)
+    return call(
+        NAME, [data], k=whole("topk: k", k), axis=whole("topk: axis", axis), largest=int(largest), dtype=dtype
+    )
 
 
 def _type_relation(types: Sequence[Type], attrs: Attrs) -> TupleType | None:

@@ -11,6 +11,7 @@ from .. import _register
 from .._register import known
 from .._tvm import Attrs, Expr, TensorType, Type, call, convert, dtype_of, script, te, tir
 from .._types import Shape
+from .._whole import whole
 from .reference import MAX_COORDINATE, as_pixel
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def call_of(
         if value not in CHOICES[name]:
             raise ValueError(f"{title}: {name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
     # topi_ext.torch gives variables, so that one kernel serves all sizes.
-    out_size = [side if isinstance(side, tir.Var) else int(side) for side in out_size]
+    out_size = [side if isinstance(side, tir.Var) else whole(f"{title}: out_size", side) for side in out_size]
     if len(out_size) != 2 or not all(known(side) is None or 0 < side <= MAX_COORDINATE for side in out_size):
         raise ValueError(
             f"{title}: out_size must be two numbers from 1 to {MAX_COORDINATE:.0e}, not {out_size}"
