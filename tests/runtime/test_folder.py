@@ -120,6 +120,11 @@ def test_a_library_is_not_saved_with_another_module(tmp_path):
         runtime.save(tmp_path, lib, module(x, x + x), TARGET)
 
 
+def test_a_device_of_another_kind(written):
+    with pytest.raises(FolderError, match=r"was compiled for llvm .*, not for cuda.*: leave out the device"):
+        runtime.load(written, "cuda")
+
+
 def test_a_network_of_dynamic_shapes(tmp_path):
     written = saved_to(tmp_path / "new" / "folder", bright_pixels()[0])
     manifest = runtime.read_manifest(written)
