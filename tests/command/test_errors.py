@@ -348,6 +348,21 @@ def test_an_interrupt_that_tvm_loses(tvm_passes_command, monkeypatch):
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_reader_that_has_read_enough(files):
+    """Such as `| head -1`: the table goes into a pipe that nobody reads any more."""
+    run = [sys.executable, "-m", "tvm_passes", "inspect", "relu.onnx"]
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        answer = subprocess.run(
+            run, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=300, check=False
+        )
+    finally:
+        os.close(writes)
+    assert answer.returncode == 128 + signal.SIGPIPE
+    assert "tvm-passes inspect:" not in answer.stderr
+
+
 def test_help_is_no_error(tvm_passes_command):
     answer = tvm_passes_command("inspect", "--help")
     assert answer.status == 0 and "torchvision:maskrcnn_resnet50_fpn" in answer.out

@@ -33,7 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(args) or 0
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
-        except SystemExit as stop:  # of a module:function
+        except SystemExit as stop:
+            if isinstance(stop.__context__, BrokenPipeError):  # rich's answer to it, as below
+                return 128 + signal.SIGPIPE
+            # else of a module:function
             say(f"tvm-passes {args.command}: a function that it called ended with sys.exit({stop.code!r})")
             return 1
         except BrokenPipeError:  # `| head` has read enough and exited
