@@ -14,7 +14,7 @@ from tvm import relax
 from .._pytorch.resizing import Axis, is_ignored
 from ._max_pool import maxima_and_places, places_of_adaptive_windows, places_of_windows
 from ._onnx.node import dtype_of, shape_of
-from ._resample import resampled
+from ._resample import resampled, resampled_bytes
 from ._scatter import scattered
 
 Importer = Any
@@ -37,8 +37,8 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
     """By the name of an operator of torch, what makes its node in Relax."""
     return {
         **dict.fromkeys(("bmm.default", "matmul.default", "mm.default"), _matmul),
-        "_upsample_bicubic2d_aa.default": functools.partial(_antialiased, "cubic"),
-        "_upsample_bilinear2d_aa.default": functools.partial(_antialiased, "linear"),
+        "_upsample_bicubic2d_aa.default": functools.partial(_resized, "cubic", True),
+        "_upsample_bilinear2d_aa.default": functools.partial(_resized, "linear", True),
         "adaptive_max_pool2d.default": _adaptive_max_pool,
         "adaptive_max_pool3d.default": _adaptive_max_pool,
         "amax.default": functools.partial(_extreme, relax.op.max),
@@ -53,6 +53,10 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
         "prod.dim_int": _product,
         "scatter.src": _scatter,
         "scatter_add.default": functools.partial(_scatter, reduction="add"),
+        "upsample_bicubic2d.vec": functools.partial(
+            _resized, "cubic", False
+        ),  # of bytes, as all that is left
+        "upsample_bilinear2d.vec": _bilinear,
     }
 
 
@@ -166,15 +170,23 @@ def _as_given(emit: Any, found: list[Any], data: Any) -> list[Any]:
     return [emit(relax.op.squeeze(each, [0])) for each in found] if is_single else found
 
 
-def _antialiased(mode: str, node: fx.Node, importer: Importer) -> Any:
-    data, sizes, align_corners, *scales = importer.retrieve_args(node)
-    dtype = np.float64 if dtype_of(data) == "float64" else np.float32
+def _resized(mode: str, antialias: bool, node: fx.Node, importer: Importer) -> Any:
+    """Of images of which TVM knows neither the weights nor how torch rounds them."""
+    data, _, align_corners, *scales = importer.retrieve_args(node)
+    scales = scales[0] if len(scales) == 1 else scales  # two numbers, or a list of them
+    emit, dtype, sizes = importer.block_builder.emit, dtype_of(data), list(node.meta["val"].shape[2:])
+    precision = np.float64 if dtype in ("float64", "uint8") else np.float32
     taps = {}
     for axis, (before, after, scale) in enumerate(zip(shape_of(data)[2:], sizes, scales or (None, None)), 2):
-        scale = None if is_ignored(before, after, sizes, mode, True) else scale
-        taps[axis] = Axis(before, after, scale, align_corners, dtype).taps(mode, True)
-    taps = dict(reversed(taps.items()))  # of bytes, rows are rounded first
-    return importer.block_builder.emit(resampled(importer.block_builder.emit, data, taps))
+        scale = None if is_ignored(before, after, sizes, mode, antialias) else scale
+        taps[axis] = Axis(before, after, scale, align_corners, precision).taps(mode, antialias)
+    return emit((resampled_bytes if dtype == "uint8" else resampled)(emit, data, taps))
+
+
+def _bilinear(node: fx.Node, importer: Importer) -> Any:
+    if dtype_of(importer.retrieve_args(node)[0]) == "uint8":
+        return _resized("linear", False, node, importer)
+    return importer._upsample_bilinear2d(node)
 
 
 def _grid_sample(node: fx.Node, importer: Importer) -> Any:

@@ -17,6 +17,7 @@ from torch._decomp import get_decompositions
 from torch.utils._pytree import tree_map
 
 from ..errors import ImportFailure
+from . import _decomposed_indices
 
 aten = torch.ops.aten
 Call = Callable[..., Any]
@@ -28,7 +29,12 @@ ALONG_AN_AXIS = (
     *(aten.cumprod.default, aten.cumsum.default, aten.mean.dim, aten.prod.dim_int, aten.sum.dim_IntList),
     *(aten._log_softmax.default, aten._softmax.default, aten.any.dim, aten.min.dim, aten.var.correction),
     *(aten.flip.default, aten.kthvalue.default, aten.median.dim, aten.sort.default, aten.topk.default),
+    *(aten.cummax.default, aten.cummin.default, aten.gather.default, aten.index_select.default),
     *(aten.scatter.src, aten.scatter.value, aten.scatter_add.default),
+)
+
+WRITTEN_BY_TORCH = (
+    *(aten.addmv.default, aten.elu.default, aten.embedding.default, aten.permute_copy.default),
 )
 
 
@@ -41,12 +47,18 @@ def decompositions() -> dict[Any, Call]:
 def _of_tensors() -> dict[Any, Call]:
     return {
         **torch.export.default_decompositions(),  # type: ignore[attr-defined]  # the checker has an older torch
-        **get_decompositions([aten.elu.default, aten.embedding.default]),
+        **get_decompositions(WRITTEN_BY_TORCH),
+        **_decomposed_indices.decompositions(),
         # TVM ignores `alpha`, the type of a sum of products, and does not add or compare masks.
         aten.add.Tensor: _add,
+        aten.addbmm.default: _add_products,
         aten.addmm.default: _add_product,
         aten.baddbmm.default: _add_product,
         aten.eq.Tensor: _eq,
+        aten.ge.Tensor: lambda x, y: x | ~y if _are_masks(x, y) else NotImplemented,
+        aten.gt.Tensor: lambda x, y: x & ~y if _are_masks(x, y) else NotImplemented,
+        aten.le.Tensor: lambda x, y: ~x | y if _are_masks(x, y) else NotImplemented,
+        aten.lt.Tensor: lambda x, y: ~x & y if _are_masks(x, y) else NotImplemented,
         aten.mul.Tensor: _mul,
         aten.ne.Tensor: _ne,
         aten.sub.Tensor: _sub,
@@ -64,6 +76,11 @@ def _of_tensors() -> dict[Any, Call]:
         aten.pow.Tensor_Tensor: _pow,
         aten.pow.Tensor_Scalar: _pow_number,
         # It has no converter for these, and its sorts are stable.
+        aten.copysign.Scalar: lambda x, sign: x.abs() * math.copysign(1.0, sign),
+        aten.copysign.Tensor: lambda x, sign: torch.where(torch.signbit(sign), -x.abs(), x.abs()),
+        aten.cummax.default: partial(_cumulated_extreme, torch.gt),
+        aten.cummin.default: partial(_cumulated_extreme, torch.lt),
+        aten.signbit.default: lambda x: (x < 0) | (1 / x < 0) if x.dtype.is_floating_point else x < 0,
         aten.min.dim: lambda x, axis, keepdim=False: (x.amin(axis, keepdim), x.argmin(axis, keepdim)),
         aten.remainder.Scalar_Tensor: lambda x, y: _number(x, y).remainder(y),
         aten.sort.stable: lambda x, *, stable, dim=-1, descending=False: torch.sort(x, dim, descending),
@@ -73,37 +90,25 @@ def _of_tensors() -> dict[Any, Call]:
         aten.any.dim: _any,
         aten.any.dims: _any,
         aten.erfc.default: lambda x: 1 - x.erf(),
-        aten.exp2.default: lambda x: 2**x,
+        aten.exp2.default: lambda x: 2.0**x,
         aten.kthvalue.default: _kthvalue,
         aten.native_group_norm.default: _group_norm,
         aten.prod.dim_int: _prod,
         aten.rrelu_with_noise_functional.default: _rrelu,
-        aten.unfold.default: _unfold,
         aten.var_mean.correction: _var_mean,
-        # It takes as many values as there are indices, and no number.
-        aten.scatter.src: lambda x, axis, index, source: _of_as_many(aten.scatter, x, axis, index, source),
-        aten.scatter.value: _scatter_number,
-        aten.scatter_add.default: lambda *arguments: _of_as_many(aten.scatter_add, *arguments),
-        aten.scatter_reduce.two: _scatter_reduce,
-        aten.index_put.default: _index_put,
-        # It reads an end before the start, and no stride, which is that of the window, as they are.
+        # It takes no stride, which is that of the window, as it is.
         aten.max_pool2d_with_indices.default: _max_pool,
-        aten.slice.Tensor: _slice,
         # It leaves types as they are.
         aten.cat.default: _cat,
         aten.cumprod.default: partial(_cumulated, torch.cumprod),
         aten.cumsum.default: partial(_cumulated, torch.cumsum),
         torch.ops.prims.convert_element_type.default: Tensor.to,
-        # It reads in front of the tensor, and in a kernel of its own: slices are fused.
-        aten.select.int: _select,
-        aten.take.default: _take,
-        # It gives the new values to whoever reads the old ones.
-        aten.copy.default: _copy,
         # It ignores the divisor.
         aten.avg_pool2d.default: partial(_avg_pool, aten.avg_pool2d),
         aten.avg_pool3d.default: partial(_avg_pool, aten.avg_pool3d),
         # It samples elsewhere.
         aten.upsample_nearest2d.vec: _upsample_nearest,
+        aten.upsample_bicubic2d.vec: _upsample_bicubic,
         aten.upsample_bilinear2d.vec: _upsample_bilinear,
     }
 
@@ -134,7 +139,16 @@ def _sub(x: Any, other: Any, *, alpha: float = 1) -> Any:
 
 
 def _add_product(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    product = torch.matmul(left, right)
+    return _weighted_sum(x, torch.matmul(left, right), beta, alpha)
+
+
+def _add_products(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    return _weighted_sum(x, torch.matmul(left, right).sum(0, dtype=x.dtype), beta, alpha)
+
+
+def _weighted_sum(x: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    if not x.dtype.is_floating_point:
+        beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (x if beta == 1 else x * beta)
 
@@ -216,6 +230,28 @@ def _cumulated(cumulate: Call, x: Tensor, axis: int, *, dtype: torch.dtype | Non
     return NotImplemented if x.dtype == dtype else cumulate(x.to(dtype), axis)
 
 
+def _cumulated_extreme(is_better: Call, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Of twice as many elements in each step. The last one of equals is found, and NaN stays."""
+    count = x.shape[axis]
+    shape = [-1 if at == axis % x.dim() else 1 for at in range(x.dim())]
+    places = torch.arange(count, device=x.device).reshape(shape).expand(x.shape)
+    values, step = x, 1
+    while step < count:
+        earlier, later = values.narrow(axis, 0, count - step), values.narrow(axis, step, count - step)
+        stays = is_better(earlier, later)
+        if x.dtype.is_floating_point:
+            stays = stays | (torch.isnan(earlier) & ~torch.isnan(later))
+        values, places = (
+            torch.cat([each.narrow(axis, 0, step), torch.where(stays, before, after)], axis)
+            for each, before, after in (
+                (values, earlier, later),
+                (places, places.narrow(axis, 0, count - step), places.narrow(axis, step, count - step)),
+            )
+        )
+        step *= 2
+    return values, places
+
+
 def _prod(x: Tensor, axis: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     dtype = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
     return NotImplemented if x.dtype == dtype else x.to(dtype).prod(axis, keepdim)
@@ -229,6 +265,9 @@ def _any(x: Tensor, *arguments: Any) -> Any:
 
 
 def _group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *arguments: Any) -> Any:
+    if x.dtype == torch.bfloat16:  # which TVM's does not take
+        exact = (None if each is None else each.float() for each in (x, weight, bias))
+        return tree_map(lambda each: each.to(x.dtype), aten.native_group_norm(*exact, *arguments))
     if weight is not None and bias is not None:
         return NotImplemented
     weight = x.new_ones(x.shape[1]) if weight is None else weight
@@ -252,66 +291,8 @@ def _rrelu(x: Tensor, noise: Tensor, low: float, high: float, training: bool = F
     return NotImplemented if training else (torch.nn.functional.leaky_relu(x, slope), noise)
 
 
-def _unfold(x: Tensor, axis: int, size: int, step: int) -> Any:
-    axis %= x.dim()
-    starts = torch.arange(0, x.shape[axis] - size + 1, step)
-    places = starts[:, None] + torch.arange(size)
-    return x.index_select(axis, places.reshape(-1)).unflatten(axis, places.shape).movedim(axis + 1, -1)
-
-
-def _of_as_many(scatter: Any, x: Tensor, axis: int, index: Tensor, source: Tensor) -> Any:
-    if source.shape == index.shape:
-        return NotImplemented
-    for at, extent in enumerate(index.shape):
-        source = source.narrow(at, 0, extent)
-    return scatter(x, axis, index, source)
-
-
-def _scatter_number(x: Tensor, axis: int, index: Tensor, number: float) -> Any:
-    return x.scatter(axis, index, torch.full(index.shape, number, dtype=x.dtype))
-
-
-def _scatter_reduce(
-    x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
-) -> Any:
-    if reduce != "sum":
-        return NotImplemented
-    return (x if include_self else x.scatter(axis, index, 0)).scatter_add(axis, index, source)
-
-
-def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
-    """By `where` if a mask says where the same values are written."""
-    given = [index for index in indices if index is not None]
-    if len(given) != 1 or given[0].dtype not in (torch.bool, torch.uint8):
-        return NotImplemented
-    (mask,), front = given, len(indices) - 1
-    behind = x.dim() - front - mask.dim()
-    if values.numel() > 1 and (front or values.dim() > behind):
-        return NotImplemented
-    values = values if values.numel() > 1 else values.reshape(())
-    mask = mask.bool().reshape(*[1] * front, *mask.shape, *[1] * behind)
-    return torch.where(mask, x + values if accumulate else values, x)
-
-
 def _max_pool(x: Tensor, size: Sequence[int], stride: Sequence[int] = (), *arguments: Any) -> Any:
     return NotImplemented if stride else aten.max_pool2d_with_indices(x, size, size, *arguments)
-
-
-def _slice(x: Tensor, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    first, last, _ = slice(start, end, step).indices(x.shape[axis])
-    return NotImplemented if first <= last else aten.slice(x, axis, first, first)
-
-
-def _select(x: Tensor, axis: int, index: int) -> Any:
-    return x.narrow(axis, index % x.shape[axis], 1).squeeze(axis)
-
-
-def _take(x: Tensor, index: Tensor) -> Any:
-    return x.reshape(-1)[index]
-
-
-def _copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
-    return source.to(x.dtype).expand(x.shape).clone()
 
 
 def _avg_pool(pool: Call, x: Tensor, size: Sequence[int], *arguments: Any) -> Any:
@@ -336,8 +317,10 @@ def _upsample_bilinear(
 ) -> Any:
     """TVM's factors are those of the extents, torch's those that it is given.
 
-    TVM cuts integers off, and takes places in float32.
+    TVM takes places in float32. Bytes have a converter of their own.
     """
+    if x.dtype == torch.uint8:
+        return NotImplemented
     extents = [factor * before for factor, before in zip(factors or (), x.shape[2:])]
     after = [*(extents if factors else size or ())]
     if after == [*x.shape[2:]]:
@@ -347,6 +330,11 @@ def _upsample_bilinear(
     if is_same and not is_single and x.dtype in (torch.float16, torch.bfloat16, torch.float32):
         return NotImplemented
     return _bilinear(x, size, align_corners, factors)
+
+
+def _upsample_bicubic(x: Tensor, *arguments: Any) -> Any:
+    """Bytes have a converter of their own: torch's decomposition rounds them otherwise than torch."""
+    return NotImplemented if x.dtype == torch.uint8 else _of_torch(aten.upsample_bicubic2d.vec)(x, *arguments)
 
 
 def _bilinear(x: Tensor, *arguments: Any) -> Tensor:

@@ -33,6 +33,22 @@ def resampled(
     return op.astype(result, dtype)
 
 
+def resampled_bytes(
+    emit: Callable[[relax.Expr], relax.Expr], data: relax.Expr, taps_by_axis: Mapping[int, Taps]
+) -> relax.Expr:
+    """As `resampled`, of uint8: as torch on CPUs, by weights of 16 bits, and rounded along each axis."""
+    result = emit(op.astype(data, "int32"))
+    for axis, taps in sorted(taps_by_axis.items(), reverse=True):
+        if shape_of(data)[axis] == len(taps.indices):
+            continue
+        taps, bits = taps.in_integers()
+        total = emit(_along(result, axis, taps, "int32"))
+        half, bits = relax.const(1 << (bits - 1), "int32"), relax.const(bits, "int32")
+        total = emit(op.right_shift(emit(op.add(total, half)), bits))
+        result = emit(op.minimum(op.maximum(total, relax.const(0, "int32")), relax.const(255, "int32")))
+    return op.astype(result, "uint8")
+
+
 def _along(data: relax.Expr, axis: int, taps: Taps, dtype: str) -> relax.Expr:
     if taps.weights is None:
         return op.take(data, constant(taps.indices[:, 0]), axis)

@@ -24,6 +24,7 @@ from ._decompositions import decompositions
 from ._importer import Importer
 from ._indices import keep_inside
 from ._promotion import write_casts
+from ._scalar_indices import KeepScalarIndices
 
 RESULTS = ("boxes", "scores", "labels", "masks", "keypoints", "keypoints_scores")
 DETECTORS = {GeneralizedRCNN: _rcnn, **dict.fromkeys(_one_stage.KINDS, _one_stage)}
@@ -140,8 +141,9 @@ def _exported(model: torch.nn.Module, tensors: tuple[Tensor, ...], name: str) ->
     """The model as operators of torch that TVM's importer understands."""
     try:
         with in_evaluation(model), torch.no_grad():
-            program = torch.export.export(model, tensors, strict=False)
-            return program.run_decompositions(decompositions())
+            with KeepScalarIndices():
+                program = torch.export.export(model, tensors, strict=False)
+            decomposed = program.run_decompositions(decompositions())
     except ImportFailure as error:
         reason, _, _ = str(error).partition("While executing")  # which torch adds
         raise ImportFailure(reason) from error
@@ -149,10 +151,27 @@ def _exported(model: torch.nn.Module, tensors: tuple[Tensor, ...], name: str) ->
         raise ImportFailure(
             f"a shape or a branch of {name} depends on data; if it is how many boxes torchvision's nms or "
             "batched_nms keeps, call frontends.relax.nms or batched_nms, which return a fixed number of rows "
-            "and a count"
+            "and a count; if it is where x[index] = y writes, give the index an axis: x[index[None]] = y"
         ) from error
     except Exception as error:
         raise ImportFailure(f"torch cannot export {name}: {gist(error)}") from error
+    _check_decomposed(program, decomposed, name)
+    return decomposed
+
+
+def _check_decomposed(program: ExportedProgram, decomposed: ExportedProgram, name: str) -> None:
+    """The results still have the types and shapes that torch says."""
+    for at, (before, after) in enumerate(zip(_results(program), _results(decomposed))):
+        if before != after:
+            raise ImportFailure(f"result {at} of {name} would be {after}, and torch computes {before}")
+
+
+def _results(program: ExportedProgram) -> list[Any]:
+    """Type and shape of the results that the user gets."""
+    (output,) = program.graph.find_nodes(op="output")
+    made = output.args[0][-len(program.graph_signature.user_outputs) :]
+    values = [each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in made]
+    return [(each.dtype, each.shape) if isinstance(each, Tensor) else type(each) for each in values]
 
 
 def _check_results(program: ExportedProgram, name: str) -> None:
