@@ -29,6 +29,7 @@ def decompositions() -> dict[Any, Call]:
         # It takes as many values as there are indices, and no number.
         aten.scatter.src: lambda x, axis, index, source: _of_as_many(aten.scatter, x, axis, index, source),
         aten.scatter.value: _scatter_number,
+        aten.scatter.reduce: _scatter_reduced,
         aten.scatter_add.default: lambda *arguments: _of_as_many(aten.scatter_add, *arguments),
         aten.scatter_reduce.two: _scatter_reduce,
         aten.index_put.default: _index_put,
@@ -92,6 +93,10 @@ def _of_as_many(scatter: Any, x: Tensor, axis: int, index: Tensor, source: Tenso
 
 def _scatter_number(x: Tensor, axis: int, index: Tensor, number: float) -> Any:
     return x.scatter(axis, index, torch.full(index.shape, number, dtype=x.dtype))
+
+
+def _scatter_reduced(x: Tensor, axis: int, index: Tensor, source: Tensor, *, reduce: str) -> Any:
+    return x.scatter_add(axis, index, source) if reduce == "add" else NotImplemented
 
 
 def _scatter_reduce(

@@ -35,6 +35,7 @@ ALONG_AN_AXIS = (
 
 WRITTEN_BY_TORCH = (
     *(aten.addmv.default, aten.elu.default, aten.embedding.default, aten.permute_copy.default),
+    *(aten.dist.default, aten.narrow_copy.default),
 )
 
 

@@ -74,7 +74,7 @@ def _is_empty(value: Any) -> bool:
     """Whether it is tensors without elements, of a known shape."""
     values = tree_leaves(value)
     return bool(values) and all(
-        isinstance(each, torch.Tensor) and 0 in each.shape and all(isinstance(n, int) for n in each.shape)
+        isinstance(each, torch.Tensor) and all(isinstance(n, int) for n in each.shape) and 0 in each.shape
         for each in values
     )
 

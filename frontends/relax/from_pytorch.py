@@ -9,9 +9,13 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    PendingUnbackedSymbolNotFound,
+)
 from torch.utils._pytree import tree_unflatten
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 
@@ -27,6 +31,11 @@ from ._promotion import write_casts
 from ._scalar_indices import KeepScalarIndices
 
 RESULTS = ("boxes", "scores", "labels", "masks", "keypoints", "keypoints_scores")
+DEPENDS_ON_DATA = (
+    DataDependentOutputException,
+    GuardOnDataDependentSymNode,
+    PendingUnbackedSymbolNotFound,
+)
 DETECTORS = {GeneralizedRCNN: _rcnn, **dict.fromkeys(_one_stage.KINDS, _one_stage)}
 
 
@@ -147,7 +156,7 @@ def _exported(model: torch.nn.Module, tensors: tuple[Tensor, ...], name: str) ->
     except ImportFailure as error:
         reason, _, _ = str(error).partition("While executing")  # which torch adds
         raise ImportFailure(reason) from error
-    except GuardOnDataDependentSymNode as error:
+    except DEPENDS_ON_DATA as error:
         raise ImportFailure(
             f"a shape or a branch of {name} depends on data; if it is how many boxes torchvision's nms or "
             "batched_nms keeps, call frontends.relax.nms or batched_nms, which return a fixed number of rows "

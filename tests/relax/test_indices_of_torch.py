@@ -53,7 +53,11 @@ CASES = {
         [X, torch.tensor([0, 3, 6]).reshape(1, 3, 1, 1).expand(2, 3, 1, 5)],
     ),
     "scatter_sums": (
-        lambda x, at: (x.scatter_add(1, at, x), x.scatter_reduce(1, at, x, "sum", include_self=False)),
+        lambda x, at: (
+            x.scatter(1, at, x, reduce="add"),
+            x.scatter_add(1, at, x),
+            x.scatter_reduce(1, at, x, "sum", include_self=False),
+        ),
         [MATRIX, PLACES],
     ),
     "scatter_integers": (

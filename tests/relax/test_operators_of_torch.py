@@ -442,6 +442,12 @@ REFUSED = {
         lambda x: put(x, (slice(None), x.argmax() % 4), 1),
         r"depends on data.* x\[index\[None\]\] = y",
     ),
+    "masked_select": (lambda x: x.masked_select(x > 0), "the shape of .*masked_select.* depends on data"),
+    "compared": (
+        lambda x: x + 1 if torch.equal(x, x * 2) else x,
+        "a shape or a branch of Of depends on data",
+    ),
+    "narrowed": (lambda x: x.narrow(3, x.argmax() % 4, 3), "a shape or a branch of Of depends on data"),
     "type": (
         lambda x: F.avg_pool3d(x.long(), 2, divisor_override=2),
         r"result 0 of Of would be \(torch.float32, .*torch computes \(torch.int64",
