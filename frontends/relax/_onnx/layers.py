@@ -34,6 +34,7 @@ def converters() -> dict[str, Convert]:
         "InstanceNormalization": _instance_norm,
         "LayerNormalization": _layer_norm,
         "LRN": _local_response_norm,
+        "LpNormalization": _lp_norm,
         "LpPool": _lp_pool,
         "MatMul": _matmul,
         "MaxPool": _max_pool,
@@ -350,6 +351,18 @@ def _layer_norm(n: Node) -> relax.Expr:
     if n.shape(1) != shape or (n.has(2) and n.shape(2) != shape):
         n.refuse(f"its scale or bias is not of the shape {list(shape)}")
     return op.nn.layer_norm(n.data(0), scale, bias, axes, epsilon=n.attribute("epsilon"))
+
+
+def _lp_norm(n: Node) -> relax.Expr:
+    """Rows of zeros stay."""
+    n.only_floats()
+    data, axis = n.data(0), [n.axis()]
+    if n.attribute("p") == 1:
+        norm = op.sum(op.abs(data), axis, True)
+    else:
+        norm = op.sqrt(op.sum(op.multiply(data, data), axis, True))
+    zero = n.number(0)
+    return op.where(op.equal(norm, zero), zero, op.divide(data, norm))
 
 
 def _group_norm(n: Node) -> relax.Expr:

@@ -214,6 +214,8 @@ LAYERS = {
     "LayerNormalization": case(
         "LayerNormalization", IMAGE, random(9), random(9), known=[1, 2], epsilon=0.01, opsets=(17, LATEST)
     ),
+    "LpNormalization": case("LpNormalization", np.float32([[3, 0, 4], [0, 0, 0], [1, -1, 0]])),
+    "LpNormalization_1": case("LpNormalization", IMAGE, p=1, axis=1),
     "LayerNormalization_axes": case(
         "LayerNormalization", IMAGE, random(7, 9), known=[1], axis=2, opsets=(17, LATEST)
     ),
