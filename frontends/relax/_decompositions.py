@@ -69,8 +69,14 @@ def _of_tensors() -> dict[Any, Call]:
         aten.div.Tensor_mode: _div,
         aten.fmax.default: lambda x, y: _unless_nan(torch.maximum(x, y), x, y),
         aten.fmin.default: lambda x, y: _unless_nan(torch.minimum(x, y), x, y),
+        aten.amax.default: partial(_extreme_of_masks, torch.any),
+        aten.amin.default: partial(_extreme_of_masks, torch.all),
+        aten.max.default: partial(_extreme_of_masks, torch.any),
+        aten.min.default: partial(_extreme_of_masks, torch.all),
         aten.maximum.default: partial(_of_masks, torch.logical_or),  # TVM has no extremes of masks,
         aten.minimum.default: partial(_of_masks, torch.logical_and),
+        aten.isinf.default: _never_of_masks,
+        aten.isnan.default: _never_of_masks,
         aten.neg.default: lambda x: 0 - x if x.dtype == torch.uint8 else NotImplemented,  # and no -1 in bytes
         aten.sign.default: lambda x: (x != 0).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented,
         aten.pow.Scalar: _pow,
@@ -82,7 +88,7 @@ def _of_tensors() -> dict[Any, Call]:
         aten.cummax.default: partial(_cumulated_extreme, torch.gt),
         aten.cummin.default: partial(_cumulated_extreme, torch.lt),
         aten.signbit.default: lambda x: (x < 0) | (1 / x < 0) if x.dtype.is_floating_point else x < 0,
-        aten.min.dim: lambda x, axis, keepdim=False: (x.amin(axis, keepdim), x.argmin(axis, keepdim)),
+        aten.min.dim: _min,
         aten.remainder.Scalar_Tensor: lambda x, y: _number(x, y).remainder(y),
         aten.sort.stable: lambda x, *, stable, dim=-1, descending=False: torch.sort(x, dim, descending),
         aten.__lshift__.Scalar: lambda x, by: x * 2**by,
@@ -203,6 +209,19 @@ def _unless_nan(extreme: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 def _of_masks(by: Call, x: Tensor, y: Tensor) -> Any:
     return by(x, y) if x.dtype == y.dtype == torch.bool else NotImplemented
+
+
+def _extreme_of_masks(by: Call, x: Tensor, axes: Sequence[int] = (), keepdim: bool = False) -> Any:
+    return by(x, tuple(axes) or tuple(range(x.dim())), keepdim) if x.dtype == torch.bool else NotImplemented
+
+
+def _never_of_masks(x: Tensor) -> Any:
+    return torch.zeros_like(x) if x.dtype == torch.bool else NotImplemented
+
+
+def _min(x: Tensor, axis: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    numbers = x.byte() if x.dtype == torch.bool else x
+    return x.amin(axis, keepdim), numbers.argmin(axis, keepdim)
 
 
 def _pow(base: Any, exponent: Tensor) -> Any:

@@ -275,7 +275,20 @@ CASES = {
         [(INTEGERS * 50).byte()],
     ),
     "extremes_of_masks": (
-        lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)),
+        lambda x, y: (
+            *(torch.maximum(x, y), torch.minimum(x, y), x.amax(1), x.amin((0, 1)), x[0, 0].amin(0)),
+            *(
+                x.amax(0, True),
+                x.max(),
+                x.min(),
+                *x.max(1),
+                *x.min(1),
+                *x.aminmax(),
+                x.isnan(),
+                x.isinf(),
+                x.isfinite(),
+            ),
+        ),
         [INTEGERS > 4, INTEGERS.flip(0) > 3],
     ),
     "any_of_bytes": (lambda x: (x.any(), x.any(1), x.any(0, True), x.all(1)), [(INTEGERS > 4).byte()]),
