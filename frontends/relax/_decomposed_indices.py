@@ -30,7 +30,7 @@ def decompositions() -> dict[Any, Call]:
         aten.scatter.src: lambda x, axis, index, source: _of_as_many(aten.scatter, x, axis, index, source),
         aten.scatter.value: _scatter_number,
         aten.scatter.reduce: _scatter_reduced,
-        aten.scatter_add.default: lambda *arguments: _of_as_many(aten.scatter_add, *arguments),
+        aten.scatter_add.default: _scatter_add,
         aten.scatter_reduce.two: _scatter_reduce,
         aten.index_put.default: _index_put,
         # It reads an end before the start as it is.
@@ -89,6 +89,12 @@ def _of_as_many(scatter: Any, x: Tensor, axis: int, index: Tensor, source: Tenso
     for at, extent in enumerate(index.shape):
         source = source.narrow(at, 0, extent)
     return scatter(x, axis, index, source)
+
+
+def _scatter_add(x: Tensor, axis: int, index: Tensor, source: Tensor) -> Any:
+    if x.dtype == torch.bool:  # of which TVM has no sums
+        return x.int().scatter_add(axis, index, source.int()) > 0
+    return _of_as_many(aten.scatter_add, x, axis, index, source)
 
 
 def _scatter_number(x: Tensor, axis: int, index: Tensor, number: float) -> Any:

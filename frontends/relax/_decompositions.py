@@ -78,7 +78,7 @@ def _of_tensors() -> dict[Any, Call]:
         aten.isinf.default: _never_of_masks,
         aten.isnan.default: _never_of_masks,
         aten.neg.default: lambda x: 0 - x if x.dtype == torch.uint8 else NotImplemented,  # and no -1 in bytes
-        aten.sign.default: lambda x: (x != 0).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented,
+        aten.sign.default: _sign,
         aten.pow.Scalar: _pow,
         aten.pow.Tensor_Tensor: _pow,
         aten.pow.Tensor_Scalar: _pow_number,
@@ -213,6 +213,12 @@ def _of_masks(by: Call, x: Tensor, y: Tensor) -> Any:
 
 def _extreme_of_masks(by: Call, x: Tensor, axes: Sequence[int] = (), keepdim: bool = False) -> Any:
     return by(x, tuple(axes) or tuple(range(x.dim())), keepdim) if x.dtype == torch.bool else NotImplemented
+
+
+def _sign(x: Tensor) -> Any:
+    if x.dtype == torch.bool:
+        return x.clone()
+    return (x != 0).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented
 
 
 def _never_of_masks(x: Tensor) -> Any:

@@ -61,7 +61,12 @@ CASES = {
         [MATRIX, PLACES],
     ),
     "scatter_integers": (
-        lambda x, at: (x.scatter(1, at, 5), x.scatter_add(1, at, x), x.bool().scatter(1, at, True)),
+        lambda x, at: (
+            x.scatter(1, at, 5),
+            x.scatter_add(1, at, x),
+            x.bool().scatter(1, at, True),
+            (x > 3).scatter_add(1, at, x > 0),
+        ),
         [INTEGERS, torch.tensor([[0, 1], [2, 2]])],
     ),
     "index_of_rows": (

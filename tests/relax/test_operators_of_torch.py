@@ -101,7 +101,7 @@ CASES = {
         lambda x, y: (x * y, x + y, x & y, ~x, x.cumsum(1), x.sum(1), x.any(1, keepdim=True), x != y, x == y),
         [MASK, MASK.flip(1)],
     ),
-    "masks_in_order": (lambda x, y: (x > y, x >= y, x < y, x <= y, x > 0), [MASK, MASK.flip(1)]),
+    "masks_in_order": (lambda x, y: (x > y, x >= y, x < y, x <= y, x > 0, x.sign()), [MASK, MASK.flip(1)]),
     "round": (lambda x: (torch.round(x), torch.round(x, decimals=1)), [X]),
     "of_integers": (lambda x: (x.exp(), x.sigmoid(), x.abs().sqrt(), x.relu()), [INTEGERS]),
     "cat": (lambda x, y: torch.cat([x, y, x * 1.5], -1), [INTEGERS, OTHERS.int()]),
