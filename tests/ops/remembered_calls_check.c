@@ -31,12 +31,13 @@ static void *in_a_thread(void *ignored) {
   char text[CALLS][32];
   long one = 1;
   uint8_t weights[5] = {1, 2, 3, 4, 5}, samples[3] = {1, 3, 5};
-  int64_t shape[1] = {7};
+  int64_t shape[1] = {7}, of_weight[2] = {7, 5};
+  Shapes shapes = {{{7}, {7, 5}}};
   void *moved = 0;
   Move moves[1] = {{0, &moved}};
   Steps steps = {&one, &executed, &moved, 2, 1, moves, samples, 3, 2, 1};
   Tensor data = {.data = (char *)&one, .rank = 1, .shape = shape, .byte_offset = 4};
-  Tensor weight = {.data = (char *)weights, .rank = 1, .shape = shape};
+  Tensor weight = {.data = (char *)weights, .rank = 2, .shape = of_weight};
   Value values[3] = {{.text = 0}, {.handle = &data}, {.handle = &weight}};
   int types[3] = {STRING, TENSOR, ARRAY};
   Call *calls[CALLS];
@@ -46,7 +47,7 @@ static void *in_a_thread(void *ignored) {
       values->text = text[at];
       long before = in_python;
       assert(!call_again_in_relay(values, types, 3, 0, &in_python) && in_python == before + 1);
-      assert((calls[at] = remember(text[at], 7, &steps)));
+      assert((calls[at] = remember_call(text[at], &shapes, &steps)));
       assert(!call_again_in_relay(values, types, 3, 0, &in_python) && in_python == before + 1);
       assert(moved == (char *)&one + 4);
     }
@@ -58,11 +59,14 @@ static void *in_a_thread(void *ignored) {
     shape[0]++; /* another length */
     assert(!call_again_in_relay(values, types, 3, 0, &in_python) && in_python == before + 2);
     shape[0]--;
+    of_weight[1]++; /* and of the second tensor */
+    assert(!call_again_in_relay(values, types, 3, 0, &in_python) && in_python == before + 3);
+    of_weight[1]--;
     if (round == 1) forget_all_of_thread();
     for (int at = 0; at < CALLS; at++) forget(calls[at]);
   }
   assert(executed == 3 * CALLS);
-  Call *last = remember("the thread ends with this", 7, &steps);
+  Call *last = remember_call("the thread ends with this", &shapes, &steps);
   values->text = "the thread ends with this";
   assert(!call_again_in_relay(values, types, 3, 0, &in_python) && executed == 3 * CALLS + 1);
   return last;
@@ -81,6 +85,7 @@ static void in_relax(void) {
   } object;
   long one = 1, before = executed;
   int64_t shape[1] = {3};
+  Shapes shapes = {{{3}, {3}}};
   void *moved[2] = {0};
   Move moves[2] = {{1, &moved[0]}, {0, &moved[1]}};
   Steps steps = {&one, &executed, moved, 2, 2, moves, 0, 0, 0, 0};
@@ -92,7 +97,7 @@ static void in_relax(void) {
   Any result = {5, 0, {.integer = 5}};
   in_python = 0;
   assert(!call_again_in_relax(&in_python, values, 3, &result) && in_python == 1);
-  Call *call = remember("a problem", 3, &steps);
+  Call *call = remember_call("a problem", &shapes, &steps);
   assert(!call_again_in_relax(&in_python, values, 3, &result) && in_python == 1 && executed == before + 1);
   assert(result.type == FFI_NONE && moved[0] == &before && moved[1] == &one);
   values[1].type = FFI_NONE; /* no tensor */

@@ -67,6 +67,30 @@ def test_without_the_library(monkeypatch):
         ran(executor, x=numbers(2, 4, 4), y=numbers(2, 4, 4))
 
 
+@pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False)])
+@pytest.mark.parametrize("is_for_all", [False, True], ids=["each", "one for all"])
+def test_sizes_that_are_known_only_at_run_time(is_for_all, transposed):
+    unknown = relay.Any()
+    x = relay.var("x", shape=(1 if is_for_all else unknown, unknown, unknown))
+    y = relay.var("y", shape=(unknown, unknown, unknown))
+    product = relay.nn.batch_matmul(x, y, transpose_a=transposed[0], transpose_b=transposed[1])
+    mod = tvm.IRModule.from_expr(relay.Function([x, y], relay.nn.relu(product)))
+    executable = relay.vm.compile(mod, "llvm -libs=onednn")
+    machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
+    for batch, rows, length, columns in ((3, 5, 7, 9), (2, 1, 7, 4), (3, 5, 7, 9), (2, 3, 0, 4)):
+        left = numbers(1 if is_for_all else batch, rows, length)
+        right = numbers(batch, length, columns, seed=1)
+        given = [
+            np.ascontiguousarray(array.transpose(0, 2, 1)) if turned else array
+            for array, turned in zip((left, right), transposed)
+        ]
+        found = machine.run(*map(tvm.nd.array, given)).numpy()
+        np.testing.assert_allclose(found, np.maximum(left @ right, 0), rtol=1e-5, atol=1e-5)
+    wrong = [numbers(1 if is_for_all else 2, 3, 4), numbers(2, 5, 6)]
+    with pytest.raises(tvm.TVMError, match="cannot be multiplied"):
+        machine.run(*map(tvm.nd.array, wrong))
+
+
 def test_products_are_given_up(monkeypatch):
     thread = batch_matmul._OfThread()
     monkeypatch.setattr(batch_matmul, "_of_thread", thread)

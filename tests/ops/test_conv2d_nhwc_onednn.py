@@ -209,6 +209,53 @@ def test_on_cuda_such_a_batch_is_refused():
         relay.vm.compile(of_any_batch(), tvm.target.Target("cuda -arch=sm_90", host="llvm"))
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((9, 11), 16, 24, **options(activation=LEAKY, strides=2)),
+        Case((6, 5), 8, 12, kernel=(1, 1), **options(activation="silu", block_size=2)),
+        Case((7, 7), 8, 12, kernel=(7, 3), **options(padding=(0, 1, 2, 0), activation="prelu")),
+        Case((8, 9), 16, 16, residual=True, **options(groups=16)),
+    ],
+    ids=str,
+)
+def test_an_image_whose_size_is_known_only_at_run_time(case, in_python):
+    """At two sizes in turn, of which each has its primitive, and calls without Python."""
+    case = in_float32(replace(case, options={**case.options, "weight_id": "some"}))
+    unknown = [relay.Any()] * 3
+    arrays = case.arrays()
+    variables = {
+        name: relay.var(name, shape=(*unknown, array.shape[3]))
+        for name, array in arrays.items()
+        if name in ("data", "residual")
+    }
+    given = {name: relay.const(array) for name, array in arrays.items() if name not in variables}
+    function = relay.Function([*variables.values()], conv2d_nhwc(**variables, **given, **case.options))
+    run = compiled(tvm.IRModule.from_expr(function))
+    sizes = case.size, (case.size[1] + 4, case.size[0]), (7, 5)
+    for size in (*sizes, *sizes):
+        other = replace(case, size=size, batch=size[0] % 3 + 1).arrays()
+        other = {**arrays, **{name: other[name] for name in variables}}
+        found = run(*(other[name] for name in variables)).numpy()
+        np.testing.assert_allclose(found, case.expected(other), **CLOSE)
+    assert case.options.get("block_size", 1) > 1 or len(in_python) == len(sizes)
+
+
+def test_at_run_time_an_image_smaller_than_the_kernel_has_no_result():
+    data = relay.var("data", shape=(1, relay.Any(), relay.Any(), 8))
+    call = conv2d_nhwc(data, relay.const(np.ones((16, 5, 5, 8), "float32")))
+    run = compiled(tvm.IRModule.from_expr(relay.Function([data], call)))
+    for height in (4, 2, 0):
+        assert run(np.ones((1, height, 7, 8), "float32")).shape == (1, 0, 3, 16)
+
+
+def test_without_onednn_an_image_of_unknown_size_is_refused():
+    data = relay.var("data", shape=(1, relay.Any(), 6, 8))
+    function = relay.Function([data], conv2d_nhwc(data, relay.const(np.ones((16, 3, 3, 8), "float32"))))
+    with pytest.raises(tvm.TVMError, match="known only at run time have kernels by oneDNN only"):
+        relay.vm.compile(tvm.IRModule.from_expr(function), "llvm")
+
+
 def test_batches_share_packed_weights(monkeypatch):
     thread = onednn._OfThread()
     monkeypatch.setattr(onednn, "_of_thread", thread)
@@ -226,7 +273,7 @@ def test_primitives_are_given_up(monkeypatch):
     run = compiled(of_any_batch())
     for count in (1, 2, 3, 1):
         np.testing.assert_allclose(run(np.ones((count, 5, 6, 8), "float32")).numpy(), 8)
-    assert [count for _, count in thread.convolutions] == [3, 1]
+    assert [shape[0] for _, shape in thread.convolutions] == [3, 1]
 
 
 def test_threads_have_their_own():

@@ -23,24 +23,6 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 pytestmark = pytest.mark.skipif(library.library() is None, reason="needs oneDNN")
 
 
-class Counting(onednn._OfThread):
-    def __init__(self):
-        super().__init__()
-        self.texts = []
-
-    def run(self, text, *arguments):
-        self.texts.append(text)
-        super().run(text, *arguments)
-
-
-@pytest.fixture
-def in_python(monkeypatch):
-    """The problems of the calls that get to Python."""
-    thread = Counting()
-    monkeypatch.setattr(onednn, "_of_thread", thread)
-    return thread.texts
-
-
 def test_it_is_compiled():
     assert calls._native() is not None
 

@@ -13,8 +13,10 @@ from tests.helpers import (
     module,
     numbers,
     ops,
+    quick,
     refusals,
     run,
+    runner,
 )
 from topi_ext.conv2d_nhwc import reference
 from tvm_passes import FuseConv2dNHWC, InMixedPrecision
@@ -113,15 +115,22 @@ def test_of_any_geometry(options):
 ONEDNN = "llvm -libs=onednn"
 
 
-def test_a_batch_known_only_at_run_time():
-    """A residual may then be of one image that is added to all."""
-    x = image((relay.Any(), *SHAPE[1:]))
+OF_BATCHES, OF_SIZES = (0, [(3, 6, 7), (0, 6, 7)]), (1, [(1, 6, 7), (1, 1, 7)])
+
+
+@pytest.mark.parametrize("axis, shapes", [OF_BATCHES, OF_SIZES])
+def test_extents_known_only_at_run_time(axis, shapes):
+    """A residual may then be of one image, or one row, that is added to all."""
+    x = image([*SHAPE[:axis], relay.Any(), *SHAPE[axis + 1 :]])
     mod = module(x, relay.nn.relu(relay.add(leaky(bias(conv(x))), x)))
-    fuse = FuseConv2dNHWC(also_float32=True, target=ONEDNN)
-    for count in (3, 1, 0):
-        after = assert_same_numbers(fuse, mod, numbers(count, *SHAPE[1:]), rtol=1e-4, atol=1e-5)
+    after, report = apply(FuseConv2dNHWC(also_float32=True, target=ONEDNN), mod)
     assert ops(after) == [FUSED, "add", "nn.relu"]
-    assert "one of the tensors is, or may be, broadcast to the other" in refusals(apply(fuse, mod)[1])
+    assert "one of the tensors is, or may be, broadcast to the other" in refusals(report)
+    before, fused = runner(mod, quick()), runner(after, quick(ONEDNN))
+    for given in (numbers(*shape, 8) for shape in shapes):
+        np.testing.assert_allclose(fused(given)[0], before(given)[0], rtol=1e-4, atol=1e-5)
+    elsewhere = apply(FuseConv2dNHWC(also_float32=True, target="llvm"), mod)[1]
+    assert "dynamic, for which the target has no kernel" in refusals(elsewhere)[0]
 
 
 @pytest.mark.parametrize("groups, multiplier", [(8, 1), (8, 2), (2, 2)])

@@ -53,7 +53,6 @@ __all__ = [
     "empty",
     "gpu_of",
     "is_registered",
-    "length_of",
     "libraries_of",
     "memory_at",
     "put_before",
@@ -61,6 +60,7 @@ __all__ = [
     "register_operator",
     "results",
     "script",
+    "shape_of",
     "shared_extent",
     "storage_sync",
     "stream_of",
@@ -200,9 +200,9 @@ def address_of(tensor: tvm.runtime.Tensor) -> int:
     return tensor.data_ptr()
 
 
-def length_of(tensor: tvm.runtime.Tensor) -> int:
-    """The first extent."""
-    return tensor.shape[0]
+def shape_of(tensor: tvm.runtime.Tensor) -> tuple[int, ...]:
+    """The shape."""
+    return tuple(tensor.shape)
 
 
 def gpu_of(tensor: tvm.runtime.Tensor) -> int:

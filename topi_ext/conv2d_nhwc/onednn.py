@@ -13,7 +13,6 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any, Union
 
 import numpy as np
@@ -21,12 +20,12 @@ import numpy as np
 import tvm
 
 from .._kernel import bytes_of
-from .._tvm import TVMError, address_of, length_of, te, tir, topi
+from .._tvm import TVMError, address_of, shape_of, te, tir, topi
 from ..onednn import library as onednn
 from ..onednn.calls import Remembered, forget_all_of_thread, packed, remember
 from . import silu_behind, winograd
 from .bands import band_of, rows_of_a_band
-from .problem import Activation, Problem
+from .problem import Activation, Problem, why_no_such_extents
 from .samples import Samples
 
 INSTALL = onednn.INSTALL
@@ -35,6 +34,7 @@ PACKED_FUNCTION = "topi_ext.conv2d_nhwc.onednn"
 MAX_PACKED = 4 << 30  # bytes of packed weights that a thread keeps
 MAX_PRIMITIVES = 4096
 BAND = 1 << 20  # bytes of a result that is shuffled, for each thread
+Key = tuple[str, tuple[int, ...]]  # the text of a problem, and the shape of the data
 
 
 def is_available() -> bool:
@@ -77,8 +77,10 @@ def is_capable(problem: Problem) -> bool:
         return False
     if problem.slope not in (None, "float32"):
         return False
+    # It does not depend on extents that are known only at run time.
+    size = (extent or reach for extent, reach in zip(problem.size, problem.reach))
     try:
-        _Convolution(replace(problem, batch=problem.batch or 1), {})
+        _Convolution(problem.of_shape(problem.batch or 1, *size), {})
     except onednn.NotImplementedByOneDNN:
         return False
     return True
@@ -102,7 +104,7 @@ def conv2d_nhwc(
         return silu_behind.by_bands(problem, _call, ins, outs[0]) if has_silu else _call(problem, *ins, *outs)
 
     return te.extern(
-        (data.shape[0], *problem.shape[1:]),
+        problem.shape_of_result(data.shape),
         inputs,
         body,
         dtype=problem.dtype,
@@ -128,9 +130,9 @@ def schedule_function(_problem: Problem, function: tir.PrimFunc) -> tir.PrimFunc
 
 @packed(PACKED_FUNCTION)  # TVM keeps the function if this module is imported again
 def _run(text: str, *tensors: Any) -> None:
-    batch = length_of(tensors[0])
-    if batch:
-        _of_thread.run(text, batch, [address_of(tensor) for tensor in tensors])
+    shapes = [shape_of(tensor) for tensor in tensors[:2]]
+    if shapes[0][0]:
+        _of_thread.run(text, shapes, [address_of(tensor) for tensor in tensors])
 
 
 class _OfThread(threading.local):
@@ -138,24 +140,28 @@ class _OfThread(threading.local):
 
     def __init__(self) -> None:
         forget_all_of_thread()
-        self.convolutions: dict[tuple[str, int], Convolution] = {}
-        self._remembered: dict[tuple[str, int], Remembered | None] = {}
+        self.convolutions: dict[Key, Convolution] = {}
+        self._remembered: dict[Key, Remembered | None] = {}
         self.weights: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.workspace, self.band = Workspace(), Workspace()  # of a call, which later ones use again
         self.stream: onednn.Handle | None = None
 
-    def run(self, text: str, batch: int, addresses: Sequence[int]) -> None:
-        key = text, batch
+    def run(self, text: str, shapes: Sequence[Sequence[int]], addresses: Sequence[int]) -> None:
+        key = text, tuple(shapes[0])
         convolution = self.convolutions.get(key)
         if convolution is None:
-            convolution = self.convolutions[key] = self._made(replace(Problem.from_json(text), batch=batch))
+            problem = Problem.from_json(text).of_shape(*shapes[0])
+            convolution = self.convolutions[key] = self._made(problem)
             self._drop_oldest()
         self.stream = self.stream or onednn.stream()
         convolution.run(self.stream, addresses)
-        self._remembered[key] = convolution.remembered(text, batch, self.stream)
+        self._remembered[key] = convolution.remembered(text, shapes, self.stream)
 
     def _made(self, problem: Problem) -> Convolution:
         onednn.check_installed("topi_ext.conv2d_nhwc")
+        reason = why_no_such_extents(problem) if problem.has_known_size else "no extent may be 0"
+        if reason is not None:
+            raise TVMError(f"topi_ext.conv2d_nhwc: {reason}: data of {problem.batch, *problem.size}")
         if problem.block > 1:
             return _InBands(problem, self._made, self.band)
         if winograd.is_better(problem):
@@ -169,7 +175,7 @@ class _OfThread(threading.local):
             ) from reason
 
     def _drop_oldest(self) -> None:
-        """Where batches come in many sizes, each has primitives, which share the weights."""
+        """Where batches or images come in many sizes, each has primitives, which share the weights."""
         while len(self.convolutions) > 1 and (
             len(self.convolutions) > MAX_PRIMITIVES
             or sum(weights.packed.size for weights in self._packed()) > MAX_PACKED
@@ -296,13 +302,15 @@ class _Convolution:
             onednn.move(memory, address)
         self._execution.run(stream)
 
-    def remembered(self, text: str, batch: int, stream: onednn.Handle) -> Remembered | None:
+    def remembered(
+        self, text: str, shapes: Sequence[Sequence[int]], stream: onednn.Handle
+    ) -> Remembered | None:
         """What makes this call without Python, unless weights are packed in each."""
         if not self.weights.are_kept:
             return None
         numbers = 0, *range(2, 1 + len(self._memories))  # the weights are between the data and the others
         moves = [*zip(numbers, self._memories)]
-        return remember(text, batch, self._execution, stream, moves, weights=(1, self.weights.samples))
+        return remember(text, shapes, self._execution, stream, moves, weights=(1, self.weights.samples))
 
 
 class _Images:

@@ -34,7 +34,7 @@ from .._whole import whole
 from ..cudnn import session
 from . import cudnn, onednn
 from .cuda import supported_arch
-from .problem import AT_RUN_TIME, Activation, Problem, four_sides, pair
+from .problem import AT_RUN_TIME, Activation, Problem, four_sides, pair, why_no_such_extents
 
 if TYPE_CHECKING:
     from .._types import int64, output_tensor
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 NAME = "topi_ext.conv2d_nhwc"
 FLOATS = ("float16", "bfloat16", "float32")
 TYPES = (*FLOATS, INT8)
-MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 MAX_PRODUCTS = 2**17 - 1  # of int8 in one sum: int32 holds as many of -128 * -128
 ARGUMENTS = {
     "data": "(N, H, W, C)",
@@ -85,7 +84,7 @@ def conv2d_nhwc(
     ----------
     data : Expr
         (N, H, W, C), int8, float16 or bfloat16; on LLVM also float32. All extents are known at compile time,
-        except that N need not be on LLVM.
+        except that N need not be on LLVM, nor H and W for oneDNN.
     weight : Expr
         (K, R, S, C / groups), of the type of the data.
     bias : Expr, optional
@@ -190,7 +189,10 @@ def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     problem = problem_of(types, attrs)
-    return TensorType((types[0].shape[0], *problem.shape[1:]), problem.out_dtype)
+    shape = problem.shape_of_result(types[0].shape)
+    if HAS_RELAY:  # whose types have no expressions
+        shape[1:] = [extent if known(extent) is not None else tir.Any() for extent in shape[1:]]
+    return TensorType(shape, problem.out_dtype)
 
 
 def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Problem:
@@ -204,7 +206,8 @@ def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Probl
     if weight.dtype != data.dtype:
         _refuse(f"weight must be of the type of data, {data.dtype}, not {weight.dtype}")
     batch = known(data.shape[0])
-    *size, channels = _static("data", data.shape[1:])
+    size = [known(extent) for extent in data.shape[1:3]]
+    (channels,) = _static("data", data.shape[3:])
     filters, *kernel, of_weight = _static("weight", weight.shape)
     options, has = _read(attrs)
     groups = options["groups"]
@@ -216,11 +219,11 @@ def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Probl
         if of_weight and channels % of_weight == 0 and groups == 1:
             hint = f": give groups={channels // of_weight} if it is grouped"
         _refuse(f"weight must have as many channels as data, {wanted}, not {of_weight}{hint}")
-    if min(1 if batch is None else batch, *size, channels, filters, *kernel) < 1:
+    if 0 in (batch, *size, channels, filters, *kernel):
         _refuse(f"no extent may be 0: data {data.shape}, weight {weight.shape}")
     problem = Problem(
         batch=batch or AT_RUN_TIME,
-        size=tuple(size),
+        size=tuple(extent or AT_RUN_TIME for extent in size),
         channels=channels,
         filters=filters,
         kernel=tuple(kernel),
@@ -231,19 +234,15 @@ def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Probl
         residual=residual.dtype if has["residual"] else None,
         **options,
     )
-    if min(problem.out_size) < 1:
-        _refuse(f"the kernel reaches over {problem.reach} pixels, more than the padded data of {size} has")
+    reason = why_no_such_extents(problem)
+    if reason is not None:
+        _refuse(reason)
     if filters % problem.block**2:
         _refuse(f"{filters} filters are not a multiple of the square of block_size {problem.block}")
     given = {"bias": bias, "slope": slope, "scale": scale}
     _check_of_filters(problem, {name: tensor for name, tensor in given.items() if has[name]})
     if problem.residual:
         _check_residual(problem, residual)
-    height, width = problem.size
-    out_height, out_width = problem.out_size
-    largest = max(height * width * channels, out_height * out_width * filters) * max(problem.batch, 1)
-    if largest > MAX_ELEMENTS:
-        _refuse("2 ** 31 elements and more are too many: split the batch")
     return problem
 
 
@@ -270,17 +269,20 @@ def _check_residual(problem: Problem, residual: TensorType | te.Tensor) -> None:
     """Check that it can be added to the result."""
     if problem.block > 1:
         _refuse("a residual requires block_size 1: add it after depth to space")
-    shape = known(residual.shape[0]) or AT_RUN_TIME, *_static("residual", residual.shape[1:])
+    shape = tuple(known(extent) or AT_RUN_TIME for extent in residual.shape)
     types = TYPES if problem.dtype == INT8 else (problem.dtype, INT8)
     if residual.dtype not in types or shape != problem.shape:
-        wanted = f"({problem.batch or 'any'}, {', '.join(map(str, problem.shape[1:]))})"
+        wanted = f"({', '.join(str(extent or 'any') for extent in problem.shape)})"
         found = f"{residual.shape} of {residual.dtype}"
         _refuse(f"residual must have the shape {wanted} and type {' or '.join(types)}, not {found}")
 
 
 def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
     if not all(isinstance(extent, (int, tir.IntImm)) for extent in shape):
-        _refuse(f"all extents but the batch must be known at compile time, but {name} has {shape}")
+        _refuse(
+            "all extents but the batch and the size of images must be known at compile time, but "
+            f"{name} has {shape}"
+        )
     return [int(extent) for extent in shape]
 
 
@@ -316,8 +318,9 @@ def _shapes(data, weight, down, across, dilation_y, dilation_x, stride_y, stride
     height = data[1] + int64(down) - (weight[1] - int64(1)) * int64(dilation_y) - int64(1)
     width = data[2] + int64(across) - (weight[2] - int64(1)) * int64(dilation_x) - int64(1)
     result[0] = data[0]
-    result[1] = (height // int64(stride_y) + int64(1)) * int64(block)
-    result[2] = (width // int64(stride_x) + int64(1)) * int64(block)
+    # None where a kernel reaches over more than there is.
+    result[1] = max(height // int64(stride_y) + int64(1), int64(0)) * int64(block)
+    result[2] = max(width // int64(stride_x) + int64(1), int64(0)) * int64(block)
     result[3] = weight[0] // int64(block * block)
     return result
 
@@ -341,6 +344,8 @@ def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
         return cudnn
     if kind == "llvm" and onednn.LIBRARY in libraries_of(target) and onednn.is_capable(problem):
         return onednn
+    if not problem.has_known_size:
+        _refuse("images whose size is known only at run time have kernels by oneDNN only: make it static")
     return importlib.import_module(f"{__package__}.{_register.KERNELS[kind]}")
 
 
@@ -363,6 +368,11 @@ def has_kernel(channels: int, filters: int, groups: int, dtype: str, target: tvm
 def takes_any_batch(target: tvm.target.Target | None) -> bool:
     """Whether the operator has a fast kernel on a target for a batch that is known only at run time."""
     return target is not None and _has_onednn(target)
+
+
+def takes_any_size(dtype: str, target: tvm.target.Target | None) -> bool:
+    """Whether the operator has a kernel for images of a type whose size is known only at run time."""
+    return target is not None and _has_onednn(target) and onednn.multiplies(dtype)
 
 
 def _has_onednn(target: tvm.target.Target) -> bool:

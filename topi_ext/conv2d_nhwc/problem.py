@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Union
 
 from .._int8 import INT8
+from .._types import IntExpr
 
 ACTIVATIONS = {  # and their number of constants
     "none": 0,
@@ -23,7 +25,7 @@ ACTIVATIONS = {  # and their number of constants
     "silu": 0,
     "tanh": 0,
 }
-AT_RUN_TIME = 0  # for a batch that is not known before
+AT_RUN_TIME = 0  # for a batch, a height or a width that is not known before
 # How callers of the operator write an activation: None, a name, or a name with its constants.
 GivenActivation = Union[str, tuple[Any, ...], None]
 
@@ -66,6 +68,7 @@ class Part(NamedTuple):
     whole: int
 
 
+MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 PARTS = ("data_part", "residual_part", "result_part")
 
 
@@ -74,7 +77,7 @@ class Problem:
     """A convolution; pairs are (height, width), the padding is (top, left, bottom, right)."""
 
     batch: int  # or AT_RUN_TIME
-    size: tuple[int, ...]  # height and width of the data
+    size: tuple[int, ...]  # height and width of the data, or AT_RUN_TIME
     channels: int
     filters: int
     kernel: tuple[int, ...]
@@ -124,10 +127,33 @@ class Problem:
 
     @property
     def out_size(self) -> tuple[int, ...]:
-        """Height and width of the result before depth to space."""
-        (height, width), (top, left, bottom, right) = self.size, self.padding
-        padded = height + top + bottom, width + left + right
-        return tuple((p - r) // s + 1 for p, r, s in zip(padded, self.reach, self.strides))
+        """Height and width of the result before depth to space; AT_RUN_TIME where those of the data are."""
+        return tuple(
+            self.out_extent(axis, extent) if extent != AT_RUN_TIME else AT_RUN_TIME
+            for axis, extent in enumerate(self.size)
+        )
+
+    def out_extent(self, axis: int, extent: IntExpr) -> Any:
+        """The height (axis 0) or width of the result, of data of such an extent."""
+        padded = extent + self.padding[axis] + self.padding[axis + 2]
+        return (padded - self.reach[axis]) // self.strides[axis] + 1
+
+    def shape_of_result(self, data: Sequence[IntExpr]) -> list[Any]:
+        """The shape of the result, of data of such a shape."""
+        _, *extents, channels = self.shape
+        for axis, extent in enumerate(extents):
+            if extent == AT_RUN_TIME:
+                extents[axis] = self.out_extent(axis, data[1 + axis]) * self.block
+        return [data[0], *extents, channels]
+
+    @property
+    def has_known_size(self) -> bool:
+        """Whether it is known before run time how large the images are."""
+        return AT_RUN_TIME not in self.size
+
+    def of_shape(self, batch: int, height: int, width: int, _channels: int = 0) -> Problem:
+        """The same convolution of data of such a shape."""
+        return replace(self, batch=batch, size=(height, width))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -172,6 +198,18 @@ class Problem:
         for name in values.keys() & set(PARTS):
             values[name] = Part(*values[name])
         return cls(**values)
+
+
+def why_no_such_extents(problem: Problem) -> str | None:
+    """Why no kernel computes a convolution of data of these extents, or None; of those that are known."""
+    extents = {axis: extent for axis, extent in enumerate(problem.size) if extent != AT_RUN_TIME}
+    if any(problem.out_extent(axis, extent) < 1 for axis, extent in extents.items()):
+        size = f"({', '.join(str(extent or 'any') for extent in problem.size)})"
+        return f"the kernel reaches over {problem.reach} pixels, more than the padded data of {size} has"
+    given, written = math.prod(problem.size), math.prod(problem.out_size)  # 0 where they are not known
+    if max(given * problem.channels, written * problem.filters) * max(problem.batch, 1) > MAX_ELEMENTS:
+        return "2 ** 31 elements and more are too many: split the batch"
+    return None
 
 
 def pair(value: int | Sequence[int], argument: str) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
         return False
     if dtype not in AT_ONCE or problem.out_dtype != dtype or problem.residual not in (None, dtype):
         return False
-    if problem.out_size[1] * problem.filters % AT_ONCE[dtype]:
+    if not problem.has_known_size or problem.out_size[1] * problem.filters % AT_ONCE[dtype]:
         return False
     return has_instructions(target) and not (dtype == "float32" and winograd.is_better(problem))
 

@@ -109,8 +109,8 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
     if attrs["has_residual"]:
         added, residual_part = _part("residual", residual, int(attrs["residual_from"]), filters)
     problem = plain.problem_of([read, weight, bias, added, slope, scale], attrs)
-    if problem.batch == AT_RUN_TIME:
-        _register.refuse(NAME, "the batch must be known at compile time")
+    if AT_RUN_TIME in (problem.batch, *problem.size):
+        _register.refuse(NAME, "the batch and the size of images must be known at compile time")
     for name, number in (("block_size", problem.block), ("groups", problem.groups)):
         if number != 1:
             _register.refuse(NAME, f"{name} must be 1, not {number}")

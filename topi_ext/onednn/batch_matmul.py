@@ -11,18 +11,24 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import tvm
 from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 
 from .._register import known
-from .._tvm import address_of, length_of
+from .._tvm import TVMError, address_of, shape_of
+from .._types import IntExpr
 from . import library
 from .calls import Remembered, forget_all_of_thread, packed, remember
 
+Key = tuple[Any, ...]  # the text of a problem, and the shapes of its operands
 PACKED_FUNCTION = "topi_ext.batch_matmul.onednn"
 ABOVE_TVM = 40  # the level of TVM's own bindings is up to 15
 MAX_PRIMITIVES = 1024  # that a thread keeps
+AT_RUN_TIME = 0  # for an extent that is not known before
+ONE = [1, 1, 1]
 generic: Any = importlib.import_module("tvm.relay.op.strategy.generic")
 x86: Any = importlib.import_module("tvm.relay.op.strategy.x86")
 
@@ -30,7 +36,7 @@ x86: Any = importlib.import_module("tvm.relay.op.strategy.x86")
 class Problem(NamedTuple):
     """A product of each item of two batches, of which one may have one item for all."""
 
-    shapes: list[list[int]]  # of the operands, as they are in memory
+    shapes: list[list[int]]  # of the operands, as they are in memory, or AT_RUN_TIME
     transposed: list[bool]
     dtype: str
     result: str  # its type
@@ -41,6 +47,11 @@ class Problem(NamedTuple):
         (_, rows, _), (_, _, columns) = self.extents()
         return max(batch for batch, _, _ in self.shapes), rows, columns
 
+    @property
+    def is_known(self) -> bool:
+        """Whether all extents are known before run time."""
+        return all(extent != AT_RUN_TIME for shape in self.shapes for extent in shape)
+
     def extents(self) -> list[tuple[int, int, int]]:
         """The shapes of the operands as they are multiplied."""
         return [
@@ -50,7 +61,9 @@ class Problem(NamedTuple):
 
 
 def is_capable(problem: Problem) -> bool:
-    """Whether oneDNN computes the product on this processor."""
+    """Whether oneDNN computes the product on this processor; unknown extents make no difference."""
+    if not problem.is_known:
+        return is_capable(problem._replace(shapes=[ONE, ONE]))
     if library.library() is None or {problem.dtype, problem.result} - {"float32", "bfloat16"}:
         return False
     try:
@@ -82,8 +95,10 @@ class _Product:
             library.move(memory, address)
         self._execution.run(stream)
 
-    def remembered(self, text: str, length: int, stream: library.Handle) -> Remembered | None:
-        return remember(text, length, self._execution, stream, [*enumerate(self._memories)])
+    def remembered(
+        self, text: str, shapes: Sequence[Sequence[int]], stream: library.Handle
+    ) -> Remembered | None:
+        return remember(text, shapes, self._execution, stream, [*enumerate(self._memories)])
 
 
 class _OfThread(threading.local):
@@ -91,21 +106,22 @@ class _OfThread(threading.local):
 
     def __init__(self) -> None:
         forget_all_of_thread()
-        self.products: dict[str, _Product] = {}
-        self._remembered: dict[str, Remembered | None] = {}
+        self.products: dict[Key, _Product] = {}
+        self._remembered: dict[Key, Remembered | None] = {}
         self._stream: library.Handle | None = None
 
-    def run(self, text: str, length: int, addresses: Sequence[int]) -> None:
-        product = self.products.get(text)
+    def run(self, text: str, shapes: Sequence[tuple[int, ...]], addresses: Sequence[int]) -> None:
+        key = text, *shapes
+        product = self.products.get(key)
         if product is None:
             library.check_installed("nn.batch_matmul")
             if len(self.products) >= MAX_PRIMITIVES:
                 self.products.clear()
                 self._remembered.clear()
-            product = self.products[text] = _Product(Problem(**json.loads(text)))
+            product = self.products[key] = _Product(_of_shapes(text, *shapes))
         self._stream = self._stream or library.stream()
         product.run(self._stream, addresses)
-        self._remembered[text] = product.remembered(text, length, self._stream)
+        self._remembered[key] = product.remembered(text, shapes, self._stream)
 
 
 _of_thread = _OfThread()
@@ -113,18 +129,43 @@ _of_thread = _OfThread()
 
 @packed(PACKED_FUNCTION)  # TVM keeps the function if this module is imported again
 def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
-    _of_thread.run(text, length_of(tensors[0]), [address_of(tensor) for tensor in tensors])
+    *operands, result = map(shape_of, tensors)
+    if any(0 in shape for shape in operands):  # sums of nothing
+        tensors[-1].copyfrom(np.zeros(result, tensors[-1].dtype))
+    else:
+        _of_thread.run(text, operands, [address_of(tensor) for tensor in tensors])
+
+
+def _of_shapes(text: str, left: Sequence[int], right: Sequence[int]) -> Problem:
+    """The problem of matrices, or of batches of them, of such shapes."""
+    problem = Problem(**json.loads(text))
+    problem = problem._replace(shapes=[[*[1] * (3 - len(shape)), *shape] for shape in (left, right)])
+    (batch, _, length), (batch_of_right, length_of_right, _) = problem.extents()
+    if length != length_of_right or (batch != batch_of_right and 1 not in (batch, batch_of_right)):
+        raise TVMError(f"{PACKED_FUNCTION}: tensors of {left} and {right} cannot be multiplied")
+    return problem
 
 
 def _problem(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], dtype: str) -> Problem | None:
     """The problem of an nn.batch_matmul, or None where it is not one for oneDNN."""
     shapes = [[known(extent) for extent in tensor.shape] for tensor in inputs]
-    if not all(extent for shape in shapes for extent in shape) or inputs[0].dtype != inputs[1].dtype:
+    if any(0 in shape for shape in shapes) or inputs[0].dtype != inputs[1].dtype:
         return None
     transposed = [bool(attrs.transpose_a), bool(attrs.transpose_b)]
     return Problem(
-        [[extent or 0 for extent in shape] for shape in shapes], transposed, inputs[0].dtype, dtype
+        [[extent or AT_RUN_TIME for extent in shape] for shape in shapes], transposed, inputs[0].dtype, dtype
     )
+
+
+def _shape(problem: Problem, inputs: Sequence[te.Tensor]) -> list[IntExpr]:
+    """The shape of the result, of tensors some of whose extents may be expressions."""
+    (batch, *left), (batch_of_right, *right) = (tensor.shape for tensor in inputs)
+    is_one = problem.shapes[0][0] == 1
+    return [
+        batch_of_right if is_one else batch,
+        left[1 if problem.transposed[0] else 0],
+        right[0 if problem.transposed[1] else 1],
+    ]
 
 
 def _compute(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Type) -> list[te.Tensor]:
@@ -133,7 +174,7 @@ def _compute(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Typ
         raise ValueError("the strategy has no oneDNN for such a product")
     text = json.dumps(problem._asdict())
     product = te.extern(
-        problem.shape,
+        _shape(problem, inputs),
         inputs,
         lambda ins, outs: tir.call_packed(PACKED_FUNCTION, text, *ins, *outs),
         dtype=problem.result,

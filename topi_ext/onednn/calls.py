@@ -3,9 +3,9 @@
     @packed("name")
     def run(text, *tensors):  # called the first time, and for weights that are others than before
         ...
-        remembered = remember(text, length_of(tensors[0]), execution, stream, moves, weights)
+        remembered = remember(text, shapes_of(tensors[:2]), execution, stream, moves, weights)
 
-A call is known by its text and the first extent of its first tensor, for as long as what `remember` returned.
+A call is known by its text and the shapes of its first two tensors, for as long as what `remember` returned.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from . import library
 
 LIBRARY = Path(__file__).with_name("remembered_calls.so")
 _registered: list[Any] = []  # functions that others call
+
+MOST_AXES = 4  # as in the source of the library
+_Extents = ctypes.c_int64 * MOST_AXES * 2
 
 Move = tuple[int, library.Handle]  # the number of a tensor, and the memory that gets its address
 
@@ -62,7 +65,7 @@ def packed(name: str) -> Callable[[Callable], Callable]:
 
 def remember(
     text: str,
-    length: int,
+    shapes: Sequence[Sequence[int]],
     execution: library.Execution,
     stream: library.Handle,
     moves: Sequence[Move],
@@ -83,7 +86,8 @@ def remember(
         given.weights, samples = weights
         given.samples, given.sample_step = ctypes.addressof(samples.last), samples.step
         given.sample_count = len(samples.last)
-    handle = native.remember(text.encode(), length, ctypes.byref(given))
+    extents = _Extents(*((ctypes.c_int64 * MOST_AXES)(*shape) for shape in shapes))
+    handle = native.remember_call(text.encode(), ctypes.byref(extents), ctypes.byref(given))
     return Remembered(handle, execution, stream, moves, weights, every) if handle else None
 
 
@@ -99,8 +103,10 @@ def _native() -> ctypes.CDLL | None:
         found = ctypes.CDLL(str(LIBRARY))
     except OSError:  # it is not compiled
         return None
-    found.remember.restype = ctypes.c_void_p
-    found.remember.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p]
+    if not hasattr(found, "remember_call"):  # it is compiled from an older source
+        return None
+    found.remember_call.restype = ctypes.c_void_p
+    found.remember_call.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     found.forget.argtypes = [ctypes.c_void_p]
     found.forget.restype = found.forget_all_of_thread.restype = None
     return found

@@ -1,7 +1,7 @@
 /* Calls of oneDNN that a thread has made before, made again without Python, which takes 50 us for each.
  *
  * Compiled code calls a packed function with the text of a problem, and tensors. Python makes the primitive and
- * the memories of a problem, and then tells `remember` which of them get which tensor's address. From then on
+ * the memories of a problem, and then tells `remember_call` which of them get which tensor's address. From then on
  * the call is these few steps; for any other, or if samples of the weights differ from what was packed, Python
  * is called as before. `calls.py` says what it hands over. */
 
@@ -14,6 +14,7 @@
 enum { STRING = 11, TENSOR = 7, ARRAY = 13 };
 enum { FFI_NONE = 0, FFI_POINTER = 7, FFI_STRING = 8, FFI_TENSOR = 70, FFI_HEADER = 24 };
 enum { FIRST_BUCKETS = 64, MOST_TENSORS = 8 };
+enum { SHAPES = 2, MOST_AXES = 4 }; /* what a problem leaves open is in the shapes of its operands */
 
 typedef union {
   int64_t integer;
@@ -51,11 +52,15 @@ typedef struct {
   int32_t sample_count, sample_step, weights;
 } Steps;
 
+typedef struct { /* of the first tensors; 0 where there is no such axis */
+  int64_t extents[SHAPES][MOST_AXES];
+} Shapes;
+
 typedef struct Call {
   struct Call *next;
   Steps steps;
   uint64_t hash;
-  int64_t batch;
+  Shapes shapes;
   int owners; /* the table, and Python */
   int is_forgotten;
   char text[];
@@ -100,17 +105,30 @@ static void end_of_thread(void *of) {
 
 __attribute__((constructor)) static void start(void) { pthread_key_create(&key, end_of_thread); }
 
-static uint64_t hash_of(const char *text, int64_t batch) {
-  uint64_t hash = 1469598103934665603u ^ (uint64_t)batch; /* FNV-1a */
+static uint64_t hash_of(const char *text, const Shapes *shapes) {
+  uint64_t hash = 1469598103934665603u; /* FNV-1a */
+  for (int at = 0; at < SHAPES * MOST_AXES; at++)
+    hash = (hash ^ (uint64_t)shapes->extents[at / MOST_AXES][at % MOST_AXES]) * 1099511628211u;
   for (; *text; text++) hash = (hash ^ (uint8_t)*text) * 1099511628211u;
   return hash;
 }
 
-static Call *found(const char *text, int64_t batch) {
+/* Whether there are so many axes at most. */
+static int have_shapes(const Tensor *const *tensors, int count, Shapes *shapes) {
+  memset(shapes, 0, sizeof *shapes);
+  for (int at = 0; at < SHAPES && at < count; at++) {
+    if (tensors[at]->rank > MOST_AXES) return 0;
+    for (int axis = 0; axis < tensors[at]->rank; axis++) shapes->extents[at][axis] = tensors[at]->shape[axis];
+  }
+  return 1;
+}
+
+static Call *found(const char *text, const Shapes *shapes) {
   if (!table || !table->bucket_count) return 0;
-  uint64_t hash = hash_of(text, batch);
+  uint64_t hash = hash_of(text, shapes);
   Call *call = table->buckets[hash & (table->bucket_count - 1)];
-  while (call && (call->hash != hash || call->batch != batch || is_forgotten(call) || strcmp(call->text, text)))
+  while (call && (call->hash != hash || memcmp(&call->shapes, shapes, sizeof *shapes) || is_forgotten(call) ||
+                  strcmp(call->text, text)))
     call = call->next;
   return call;
 }
@@ -160,8 +178,9 @@ static int has_new_weights(const Steps *steps, const Tensor *const *tensors) {
 }
 
 /* Make a call if it is remembered. */
-static int is_made(const char *text, const Tensor *const *tensors) {
-  Call *call = found(text, tensors[0]->rank ? tensors[0]->shape[0] : 0);
+static int is_made(const char *text, const Tensor *const *tensors, int count) {
+  Shapes shapes;
+  Call *call = have_shapes(tensors, count, &shapes) ? found(text, &shapes) : 0;
   if (!call || has_new_weights(&call->steps, tensors)) return 0;
   const Steps *steps = &call->steps;
   for (int at = 0; at < steps->move_count; at++) {
@@ -180,7 +199,7 @@ void use_onednn(void *of_execute, void *of_move) {
 }
 
 /* What the table of this thread then has for such calls; of Python, until it is forgotten. */
-Call *remember(const char *text, int64_t batch, const Steps *steps) {
+Call *remember_call(const char *text, const Shapes *shapes, const Steps *steps) {
   if (!table) {
     table = calloc(1, sizeof *table);
     if (!table) return 0;
@@ -192,8 +211,8 @@ Call *remember(const char *text, int64_t batch, const Steps *steps) {
   if (!call) return 0;
   memcpy(call->text, text, size);
   call->steps = *steps;
-  call->batch = batch;
-  call->hash = hash_of(text, batch);
+  call->shapes = *shapes;
+  call->hash = hash_of(text, shapes);
   call->owners = 2;
   Call **bucket = &table->buckets[call->hash & (table->bucket_count - 1)];
   call->next = *bucket;
@@ -222,7 +241,7 @@ int call_again_in_relay(Value *values, int *types, int count, void *result, void
     if (type != TENSOR && type != ARRAY) given = 0;
     tensors[at] = values[1 + at].handle;
   }
-  if (given && is_made(values[0].text, tensors)) return 0;
+  if (given && is_made(values[0].text, tensors, given)) return 0;
   Value ignored;
   int type;
   return ((CallOfRelay)call_function)(python, values, types, count, &ignored, &type);
@@ -238,7 +257,7 @@ int call_again_in_relax(void *python, const Any *values, int32_t count, Any *res
     const char *place = values[1 + at].value.handle;
     tensors[at] = (const Tensor *)(type == FFI_TENSOR ? place + FFI_HEADER : place);
   }
-  if (!given || !is_made(values[0].value.text, tensors))
+  if (!given || !is_made(values[0].value.text, tensors, given))
     return ((CallOfRelax)call_function)(python, values, count, result);
   *result = (Any){FFI_NONE, 0, {0}};
   return 0;

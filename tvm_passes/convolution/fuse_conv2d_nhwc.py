@@ -6,10 +6,13 @@ keeps to the operator's own order: bias, activation, residual, final activation,
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.op import FLOATS, MAX_ELEMENTS, has_grouped_kernel, takes_any_batch
+from topi_ext.conv2d_nhwc.op import FLOATS, has_grouped_kernel, takes_any_batch, takes_any_size
+from topi_ext.conv2d_nhwc.problem import MAX_ELEMENTS
 
 import tvm
 from tvm import relay
@@ -29,7 +32,7 @@ from ..analysis.operators import ACTIVATIONS
 from ..analysis.precision import gains, why_not_half
 from ..analysis.scalar_functions import activation_of, call_below
 from ..analysis.targets import has_onednn, target_or_current
-from ..engine.expressions import constant, op_name, shape_but_batch, static_shape
+from ..engine.expressions import constant, extents_of, op_name, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import (
@@ -61,22 +64,24 @@ class OfHalf(Rule):
 
     def plan(self, match: Match) -> Answer | Refusal:
         dtype, groups = match.data.checked_type.dtype, int(match.root.attrs.groups)
-        data, result = shape_but_batch(match.data), shape_but_batch(match.root)
-        if data is None or result is None:
-            return Refusal("the shape is dynamic")
-        if static_shape(match.data) is None and not takes_any_batch(self.target):
-            return Refusal("the batch is dynamic, for which the target has no kernel")
-        batch = (static_shape(match.data) or (1,))[0]
         computed_in = self.half or dtype
-        is_served = groups > 1 and has_grouped_kernel(data[2], result[2], groups, computed_in, self.target)
+        data, result = extents_of(match.data), extents_of(match.root)
+        channels, filters = data[3], result[3]
+        if channels is None or filters is None:
+            return Refusal("the number of channels is dynamic")
+        if None in data[1:3] and not takes_any_size(computed_in, self.target):
+            return Refusal("the size of the images is dynamic, for which the target has no kernel")
+        if data[0] is None and not takes_any_batch(self.target):
+            return Refusal("the batch is dynamic, for which the target has no kernel")
+        is_served = groups > 1 and has_grouped_kernel(channels, filters, groups, computed_in, self.target)
         is_served = is_served and dtype in FLOATS
         if dtype not in self.dtypes and not is_served:
             return Refusal(f"tensor cores do not multiply {dtype} in full precision")
         if match.root.checked_type.dtype != dtype:
             return Refusal(f"the result is {match.root.checked_type.dtype}, not {dtype}")
-        if 0 in (batch, *data, *result):
+        if 0 in (*data, *result):
             return Refusal("the tensor is empty")
-        if batch * max(np.prod(data), np.prod(result)) > MAX_ELEMENTS:
+        if max(math.prod(extent or 1 for extent in shape) for shape in (data, result)) > MAX_ELEMENTS:
             return Refusal("the tensor has too many elements")
         if any(min(before, after) < 0 for _, _, before, after in pairs(match.root)):
             return why_not_plain(match.root) or Refusal("the padding is negative")

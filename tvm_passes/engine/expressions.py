@@ -59,6 +59,11 @@ def batch_shape(expr: relay.Expr) -> tuple[int | None, ...] | None:
     return (int(batch) if hasattr(batch, "value") else None, *others)
 
 
+def extents_of(expr: relay.Expr) -> tuple[int | None, ...]:
+    """The shape of a typed expression, with None where an extent is dynamic."""
+    return tuple(int(dim) if hasattr(dim, "value") else None for dim in expr.checked_type.shape)
+
+
 def shape_but_batch(expr: relay.Expr) -> tuple[int, ...] | None:
     """The shape without the first dimension; None where there is none, or one of the others is dynamic."""
     shape = getattr(expr.checked_type, "shape", None)

@@ -11,8 +11,8 @@ import numpy as np
 from tvm_ffi import structural_equal
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.op import MAX_ELEMENTS, has_kernel
-from topi_ext.conv2d_nhwc.problem import GivenActivation
+from topi_ext.conv2d_nhwc.op import has_kernel
+from topi_ext.conv2d_nhwc.problem import MAX_ELEMENTS, GivenActivation
 
 import tvm
 from tvm import relax
