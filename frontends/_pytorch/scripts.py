@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
+from .sizes import settle_sizes
+
 CHOICES = ("prim::If", "prim::Loop", "prim::type")  # of which the trace of a plain function has none
 JIT: Any = torch._C  # whose stubs lack some of its passes
-ROUNDS = 3  # a loop that is unrolled may hold another
+MODES = {"aten::is_autocast_enabled": False, "aten::is_grad_enabled": True, "prim::requires_grad": True}
 
 
 def inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -27,21 +30,33 @@ def has_scripts(graph: Any) -> bool:
     return any(inlined.findAllNodes(kind) for kind in CHOICES)
 
 
-def settle(module: torch.jit.ScriptModule, device_kinds: set[str]) -> None:
+def settle(module: torch.jit.ScriptModule, inputs: Sequence[torch.Tensor]) -> None:
     """Take the branches, unroll the loops and build the lists that do not depend on the inputs' values."""
+    device_kinds = {tensor.device.type for tensor in inputs}
     graph: Any = module.graph
     JIT._jit_pass_inline(graph)
     _settle_absent(graph, module)
     _drop_checks(graph)
     if len(device_kinds) == 1:
         _settle_devices(graph, *device_kinds)
-    for _ in range(ROUNDS):
+    before, kinds = None, _kinds(graph)
+    while kinds != before:  # a branch may hide sizes on which the next one depends, and a loop another loop
         JIT._jit_pass_lower_all_tuples(graph)
         JIT._jit_pass_constant_propagation(graph)
         JIT._jit_pass_constant_loop_unrolling(graph)
         JIT._jit_pass_peephole(graph, True)  # but no shapes, which are those of the trace
+        _settle_modes(graph)
+        settle_sizes(module, inputs)
+        JIT._jit_pass_constant_propagation(graph)
         _construct_lists(graph)
         JIT._jit_pass_dce(graph)
+        before, kinds = kinds, _kinds(graph)
+
+
+def _kinds(graph: Any) -> list[str]:
+    """What tells that a round has changed the graph."""
+    choices = [kind for kind in CHOICES for _ in graph.findAllNodes(kind, recurse=True)]
+    return [*(node.kind() for node in graph.nodes()), *choices]
 
 
 def _settle_absent(graph: Any, module: torch.jit.ScriptModule) -> None:
@@ -59,6 +74,26 @@ def _attribute(node: Any, whole: Any) -> Any:
     if node.kind() == "prim::Param":
         return whole
     return _attribute(node.input().node(), whole).getattr(node.s("name"))
+
+
+def _settle_modes(graph: Any) -> None:
+    """As in training without autocast, where layers such as attention call no operator of all their steps."""
+    answers = [(node, answer) for kind, answer in MODES.items() for node in _all(graph, kind)]
+    for kind, answer in (("aten::__is__", True), ("aten::__isnot__", False)):
+        answers += [(node, answer) for node in _all(graph, kind) if len({*_names(node.inputs())}) == 1]
+    for node, answer in answers:
+        graph.setInsertPoint(node)
+        node.output().replaceAllUsesWith(graph.insertConstant(answer))
+        graph.setInsertPoint(graph.return_node())
+        node.destroy()
+
+
+def _all(graph: Any, kind: str) -> list[Any]:
+    return graph.findAllNodes(kind, recurse=True)
+
+
+def _names(values: Iterable[Any]) -> list[str]:
+    return [value.debugName() for value in values]
 
 
 def _drop_checks(graph: Any) -> None:

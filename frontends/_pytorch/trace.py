@@ -73,8 +73,8 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
             if is_scripted:
                 module = inline_attributes(module)
-            if has_scripts(module.graph):
-                settle(module, {tensor.device.type for tensor in inputs})
+            if is_scripted or has_scripts(module.graph):
+                settle(module, inputs)
     except ImportFailure:
         raise
     except Exception as error:

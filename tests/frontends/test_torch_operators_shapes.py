@@ -360,3 +360,8 @@ def test_reductions_by_index(include_self):
 def test_places_along_a_number_of_axes_that_tvm_does_not_compile(shape):
     with pytest.raises(ImportFailure, match=f"aten::nonzero .*: it takes a tensor of {len(shape)} axes"):
         from_pytorch(Functions({"nonzero": torch.nonzero}), torch.ones(shape))
+
+
+def test_unflatten_by_sizes_that_the_trace_computes():
+    functions = {"unflatten": lambda x: x.unflatten(1, (x.size(0) + 1, x.size(1) // 3))}
+    assert_right(functions, torch.rand(2, 6, 4))

@@ -149,6 +149,14 @@ def reshape(converter: Converter, inputs: Inputs, input_types: InputTypes) -> An
     return converter.stock["aten::reshape"]([data, _numbers(extents)], input_types)
 
 
+def unflatten(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no sizes that a trace computes."""
+    data, dim, sizes, *_ = inputs
+    shape = list(converter.infer_shape_with_prelude(data))
+    axis = int(dim) % len(shape)
+    return reshape(converter, [data, [*shape[:axis], *sizes, *shape[axis + 1 :]]], input_types)
+
+
 def view(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own guesses unknown extents by running the graph on random inputs; `reshape` does not."""
     if isinstance(inputs[1], list):
@@ -467,6 +475,7 @@ CONVERTERS = {
     "aten::squeeze": squeeze,
     "aten::stack": stack,
     "aten::tensor_split": tensor_split,
+    "aten::unflatten": unflatten,
     "aten::unfold": unfold,
     "aten::unsafe_chunk": chunk,
 }

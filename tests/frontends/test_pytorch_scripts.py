@@ -1,0 +1,127 @@
+"""Scripts that compute with sizes, ask for types and modes, and branch on them: as the example has them."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from frontends import ImportFailure, from_pytorch
+from frontends._pytorch.sizes import settle_sizes
+from tests.helpers import quick, runner
+
+import tvm
+
+
+def assert_as_torch(model, *examples):
+    """Import the script for the first example, and compare with torch on all of them."""
+    script = torch.jit.script(model.eval())
+    mod, params = from_pytorch(script, examples[0])
+    bound = tvm.relay.build_module.bind_params_by_name(mod["main"], params)
+    run = runner(tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): bound}), quick())
+    for example in examples:
+        with torch.no_grad():
+            expected = model(example)
+        (found,) = run(example.numpy())
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+class Fitted(nn.Module):
+    """Pads to whole windows, resizes what it has convolved, and cuts the result to the image's size."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.window = 4
+
+    def forward(self, x):
+        height, width = x.shape[2:]
+        down = (self.window - height % self.window) % self.window
+        x = F.pad(x, (0, (self.window - width % self.window) % self.window, 0, down), mode="reflect")
+        small = self.conv(x)
+        b, c, h, w = small.shape
+        windows = small.view(b, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 3, 5, 1).reshape(-1, 4, c)
+        small = windows.softmax(1).reshape(b, h // 2, w // 2, 2, 2, c).permute(0, 5, 1, 3, 2, 4)
+        for _ in range(int(x.dim()) - 3):
+            small = small.reshape(b, c, h, w) * 2
+        small = F.interpolate(small, size=x.shape[2:], mode="bilinear", align_corners=False)
+        return F.interpolate(small, scale_factor=2.0, mode="nearest")[:, :, : 2 * height, : 2 * width]
+
+
+class Attention(nn.Module):
+    """torch chooses among many ways of computing it, by types and modes."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0].unflatten(1, [x.size(1) // 2, 2])
+
+
+def test_sizes_of_an_image():
+    assert_as_torch(Fitted(), torch.rand(2, 3, 7, 9))
+
+
+def test_attention():
+    assert_as_torch(Attention(), torch.rand(2, 6, 8))
+
+
+class OfRows(nn.Module):
+    def forward(self, x):
+        rows = x[x[:, 0] > 0.5]
+        return x * rows.size(0) + rows.sum()
+
+
+class OfPlaces(nn.Module):
+    def forward(self, x):
+        return x * torch.nonzero(x > 0.5).size(0)
+
+
+class OfAChoice(nn.Module):
+    def forward(self, x):
+        y = x if bool(x.sum() > 0) else x[1:]
+        return y * y.size(0)
+
+
+class OfANumber(nn.Module):
+    def forward(self, x):
+        return x * x[: int(x[0, 0])].size(0)
+
+
+@pytest.mark.parametrize("model", [OfRows(), OfPlaces(), OfAChoice(), OfANumber()])
+def test_sizes_that_depend_on_values_are_no_constants(model):
+    script = torch.jit.script(model)
+    before = len(script.graph.findAllNodes("aten::size", recurse=True))
+    settle_sizes(script, [torch.rand(4, 3) + 1])
+    torch._C._jit_pass_dce(script.graph)
+    assert len(script.graph.findAllNodes("aten::size", recurse=True)) == before == 1
+
+
+def test_a_size_before_such_a_one_is_a_constant():
+    @torch.jit.script
+    def function(x):
+        first = x.size(0)
+        return torch.nonzero(x).size(0) * first
+
+    class Sized(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    script = torch.jit.script(Sized())
+    torch._C._jit_pass_inline(script.graph)
+    settle_sizes(script, [torch.rand(4, 3)])
+    torch._C._jit_pass_dce(script.graph)
+    (left,) = script.graph.findAllNodes("aten::size", recurse=True)
+    assert left.inputsAt(0).node().kind() == "aten::nonzero"
+
+
+def test_numbers_that_depend_on_values_are_refused_or_right():
+    try:
+        mod, _ = from_pytorch(torch.jit.script(OfRows()), torch.rand(4, 3))
+    except ImportFailure as refusal:
+        assert "aten::" in str(refusal)
+        return
+    run = runner(mod, quick())
+    for x in (torch.rand(4, 3), torch.zeros(4, 3)):
+        np.testing.assert_allclose(run(x.numpy())[0], OfRows()(x).numpy(), rtol=1e-5)
