@@ -131,3 +131,19 @@ def test_einsum_of_a_diagonal_is_refused():
     node = helper.make_node("Einsum", ["x"], ["y"], "it", equation="ii->i")
     with pytest.raises(frontends.ImportFailure, match="takes a diagonal of an operand"):
         frontends.from_onnx(model_of([node], [tensor_input("x", ["n", "n"])], ["y"], opset=13))
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_channels_behind_a_reshape_are_those_of_the_weights(operator):
+    """As where tokens become an image: `x.transpose(1, 2).reshape(batch, -1, height, width)`."""
+    tokens, shape = numbers(2, 12, 6), np.array([2, -1, 3, 4])
+    flipped = helper.make_node("Transpose", ["tokens"], ["flipped"], perm=[0, 2, 1])
+    image = helper.make_node("Reshape", ["flipped", "shape"], ["image"])
+    last = helper.make_node(operator, ["image", "w"], ["y"], group=2, pads=[1, 1, 1, 1])
+    of_weights = numbers(4, 3, 3, 3) if operator == "Conv" else numbers(6, 2, 3, 3)
+    inputs = [tensor_input("tokens", [None] * 3), tensor_input("shape", [4], "int64")]
+    model = model_of([flipped, image, last], inputs, ["y"], weights(w=of_weights))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"tokens": tokens, "shape": shape})
+    (found,) = compiled(frontends.from_onnx(model)[0])(tokens, shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

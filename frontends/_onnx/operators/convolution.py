@@ -1,7 +1,8 @@
-"""ConvTranspose and deformable convolutions."""
+"""Conv, ConvTranspose and deformable convolutions."""
 
 from __future__ import annotations
 
+import copy
 from types import ModuleType
 from typing import Any
 
@@ -9,13 +10,14 @@ from tvm import relay
 
 from ..._deform_conv2d import DeformConv2d
 from ..._operators_of_relay import OfRelay
-from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, sizes_of
+from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, sizes_of, stock
 
 LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
 
 
 def conv_transpose(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own lacks dilation, and for `auto_pad` needs ONNX Runtime, whose version it checks."""
+    inputs = _of_channels(inputs, sizes_of(inputs[1])[0])
     data, weight, bias = inputs[0], inputs[1], inputs[2]
     shape: Any = sizes_of(data)
     weights: Any = sizes_of(weight)
@@ -123,11 +125,29 @@ def _deformed(
     return result if bias is None else relay.nn.bias_add(result, bias)
 
 
+def conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM forgets the channels behind a Reshape to unknown sizes, and convolves none of unknown ones."""
+    of_group = sizes_of(inputs[1])[1]
+    channels = None if of_group is None else of_group * int(attrs.get("group", 1))
+    return stock(importer, "Conv")(_of_channels(inputs, channels), attrs, params)
+
+
+def _of_channels(inputs: Inputs, channels: int | None) -> Inputs:
+    """The inputs, where the first one has the number of channels that the weights demand."""
+    known = sizes_of(inputs[0])
+    if channels is None or len(known) < 3 or known[1] is not None:
+        return inputs
+    told = copy.copy(inputs)
+    told[0] = relay.reshape(inputs[0], [0, channels, *[0] * (len(known) - 2)])
+    return told
+
+
 OF_PLUGINS: dict[str, Converter] = {
     "MMCVDeformConv2d": deform_conv_of_mmcv,
     "MMCVModulatedDeformConv2d": deform_conv_of_mmcv,
 }
 CONVERTERS: dict[str, Converter] = {
+    "Conv": conv,
     "ConvTranspose": conv_transpose,
     "DeformConv": deform_conv,
     **OF_PLUGINS,
