@@ -31,6 +31,19 @@ def test_a_convolution_without_the_size_of_its_kernel(dtype, groups, in_nhwc, ta
     np.testing.assert_array_equal(runtime.compile(mod, target)(data)[0], expected)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("target", ["llvm", topi_ext.cpu_target()], ids=["any", "native"])
+def test_a_convolution_without_the_type_of_its_result(dtype, target):
+    """It is that of the data, around which sums wrap."""
+    x = relay.var("x", shape=(1, 8, 5, 6), dtype=dtype)
+    weight = np.full((4, 8, 3, 3), 3, dtype)
+    mod = module(x, relay.nn.conv2d(x, relay.const(weight), channels=4, kernel_size=(3, 3)))
+    found = runtime.compile(mod, target)(np.full((1, 8, 5, 6), 5, dtype))
+    expected = np.full((1, 4, 3, 4), 8 * 3 * 3 * 3 * 5).astype(dtype)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_a_gather_at_unknown_sizes_without_the_number_of_indices():
     """It ended the process."""
     x = relay.var("x", shape=(relay.Any(), 4, 3))
