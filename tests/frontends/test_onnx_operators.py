@@ -113,6 +113,12 @@ CASES = {  # operator, inputs, constants, attributes
         {"group": 2},
     ),
     "Gemm without the addend that it names": ("Gemm", [ROWS[0]], {"b": ROWS[1], "": None}, {"transB": 1}),
+    "Gemm of an addend times 0": (
+        "Gemm",
+        [ROWS[0]],
+        {"b": ROWS[1], "c": WITH_NAN[0, :1]},
+        {"transB": 1, "beta": 0.0},
+    ),
     "Trilu without the diagonal that it names": ("Trilu", [ROWS], {"": None}, {}),
     "ConvInteger along one axis": (
         "ConvInteger",

@@ -58,6 +58,9 @@ CASES = {  # operator, opset, inputs of unknown sizes, constants, attributes
     "MatMul of batches that broadcast": ("MatMul", 13, [numbers(2, 1, 5, 3), numbers(4, 3, 2)], {}, {}),
     "MatMul of matrices by a known one": ("MatMul", 13, [numbers(2, 4, 5, 3)], {"w": numbers(3, 2)}, {}),
     "Gemm": ("Gemm", 13, [numbers(3, 5), numbers(5, 4), numbers(4)], {}, {"alpha": 0.5, "beta": 2.0}),
+    "Gemm without an addend, as torch exports mm": (
+        *("Gemm", 13, [numbers(3, 5), numbers(5, 4)], {}, {"beta": 0.0}),
+    ),
     "Gemm of turned matrices": ("Gemm", 13, [numbers(5, 3), numbers(4, 5)], {}, {"transA": 1, "transB": 1}),
     "Gemm by weights that tell the length": (
         *("Gemm", 13, [numbers(3, 5)], {"w": numbers(5, 4), "b": numbers(4)}, {"alpha": 0.5}),

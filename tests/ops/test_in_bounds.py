@@ -72,6 +72,20 @@ def test_indices_of_a_type_that_does_not_hold_the_length(name, dtype):
     np.testing.assert_array_equal(model(long, places), long[places])
 
 
+def test_pairs_of_indices_into_what_is_concatenated():
+    """As detectors decode boxes, and take those that an NMS of ONNX keeps, by image and box."""
+    parts = [relay.var(name, shape=(2, 6, 2)) for name in "ab"]
+    pairs = relay.var("pairs", shape=(2, 4), dtype="int64")
+    taken = relay.gather_nd(relay.concatenate(parts, 2), pairs)
+    model = runtime.compile(module(*parts, pairs, taken), "llvm")
+    arrays, places = (
+        [numbers(2, 6, 2, seed=seed) for seed in range(2)],
+        np.int64([[0, 1, 1, 7], [5, 0, 9, 2]]),
+    )
+    expected = np.concatenate(arrays, 2)[np.minimum(places[0], 1), np.minimum(places[1], 5)]
+    np.testing.assert_array_equal(model(*arrays, places), expected)
+
+
 @pytest.mark.parametrize("reduction", ["update", "add", "mul", "min", "max", "mean"])
 def test_what_writes(reduction):
     data, places, updates = x(), indices(4, 3), relay.var("updates", shape=(4, 3))

@@ -41,7 +41,7 @@ def _gather_nd(attrs: tvm.ir.Attrs, inputs: list[te.Tensor]) -> list[te.Tensor]:
     def length_of(axis: tir.PrimExpr, *_: tir.PrimExpr) -> tir.PrimExpr:
         last = int(indices.shape[0]) - 1
         return functools.reduce(
-            lambda other, at: tir.if_then_else(axis == at, lengths[at], other), range(last), lengths[last]
+            lambda other, at: tir.Select(axis == at, lengths[at], other), range(last), lengths[last]
         )
 
     return [data, _inside(indices, length_of)]

@@ -123,6 +123,10 @@ def einsum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 def gemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own does not know `broadcast`, of opsets up to 6, and needs to know the lengths of rows."""
     attrs.get("broadcast")  # what it adds broadcasts in any
+    beta = attrs.get("beta", 1.0)  # which torch gives as 0 where it adds nothing
+    addend = inputs[2]
+    if beta == 0:
+        inputs, addend = inputs[:2], None
     summed = sizes_of(inputs[0])[0 if attrs.get("transA", 0) else -1]
     if None not in (summed, *sizes_of(inputs[1])):
         return stock(importer, "Gemm")(inputs, attrs, params)
@@ -131,7 +135,7 @@ def gemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
         for place, name in enumerate(("transA", "transB"))
     ]
     result = matmul(importer, factors, attrs, params) * like(attrs.get("alpha", 1.0), inputs[0])
-    return result if inputs[2] is None else result + inputs[2] * like(attrs.get("beta", 1.0), inputs[0])
+    return result if addend is None else result + addend * like(beta, inputs[0])
 
 
 def sign(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
