@@ -65,6 +65,9 @@ OF_FILTERED = {
     "each column sorted downwards": lambda boxes: relay.transpose(
         relay.sort(relay.transpose(boxes, (1, 0)), axis=-1, is_ascend=False), (1, 0)
     ),
+    "sorted, gathered": lambda boxes: relay.gather(column(boxes, 1), 0, relay.argsort(column(boxes, 1), 0)),
+    "the first": lambda boxes: first_rows(boxes, 7),
+    "the first of those left twice": lambda boxes: first_rows(filtered(boxes, 300.0), 7),
     "in order": lambda boxes: taken_in_order(boxes, relay.argsort(column(boxes, 2), 0)),
     "the first in order": lambda boxes: first_rows(
         taken_in_order(boxes, relay.argsort(column(boxes, 2), 0, False, "int64")), 7

@@ -26,7 +26,10 @@ class MakeDetectionStatic(Pass):
     Why legal: each operator between a filter and the outputs is known to compute the valid rows as before,
     whatever the padding holds; a filter, an NMS and a top-k are told which rows are valid. If any operator is
     not known to do so, the module is left unchanged. The rows of several images may be concatenated for a
-    head, and split again by slices whose bounds are sums of the numbers of valid rows.
+    head, and split again by slices whose bounds are sums of the numbers of valid rows. A reduction over the
+    rows gets, for padding, the value that changes nothing; what is written into rows by their indices is
+    written nowhere for padding; and what is computed from the number of rows is computed from how many are
+    valid.
 
     Parameters
     ----------
@@ -105,8 +108,7 @@ def _check_static(function: relay.Function) -> None:
 def _with_fixed_shapes(function: relay.Function, finish: Callable) -> relay.Function | None:
     """The static function, or None if nothing in it depends on what is detected."""
     walk, body = Walk(Graph(function), handle), function.body
-    result = walk.of(body)
-    if result is body:
+    if walk.of(body) is body:
         return None
-    body, attrs = finish(walk, result, function.attrs)
+    body, attrs = finish(walk, walk.result(body), function.attrs)
     return relay.Function(function.params, body, None, function.type_params, attrs, function.span)

@@ -11,7 +11,7 @@ from tvm.relay.ty import is_dynamic
 
 from ...engine.expressions import op_name
 from ...engine.graph import Graph
-from ..padding.padded import SIZE, Became, NotStatic, Padded
+from ..padding.padded import Became, NotStatic, Padded
 from ..padding.walk import Walk
 
 OF_MASKS = ("topi_ext.paste_masks", "topi_ext.encode_masks")
@@ -87,14 +87,6 @@ def _zero_elsewhere(walk: Walk, output: Padded) -> relay.Expr:
     )
 
 
-def _compacted(walk: Walk, output: Padded) -> Padded:
-    """The same with the valid rows in front."""
-    if output.rows.are_first:
-        return output
-    taken = relay.take(output.expr, output.rows.order, axis=output.axis)
-    return Padded(walk.typed(taken), output.rows.compacted, output.axis)
-
-
 def _leaves(result: Became) -> Iterator[Became]:
     parts = result if isinstance(result, tuple) else [result]
     for part in parts:
@@ -108,8 +100,6 @@ def _each(walk: Walk, result: Became, finish: Callable[[Padded], relay.Expr]) ->
     def of(output: Became) -> relay.Expr:
         if isinstance(output, tuple):
             return relay.Tuple([of(part) for part in output])
-        if output is SIZE:
-            raise NotStatic("an output is computed from the number of detections")
         if not isinstance(output, Padded):
             return output
         if output.holds_moved:
@@ -117,7 +107,7 @@ def _each(walk: Walk, result: Became, finish: Callable[[Padded], relay.Expr]) ->
         key = output.expr, output.rows.key
         if key not in finished:
             from_masks = _is_nothing_of_zeros(output.expr)
-            finished[key] = of_masks(output) if from_masks else finish(_compacted(walk, output))
+            finished[key] = of_masks(output) if from_masks else finish(walk.compacted(output))
         return finished[key]
 
     def of_masks(output: Padded) -> relay.Expr:

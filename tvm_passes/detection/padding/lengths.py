@@ -27,8 +27,7 @@ class Length:
     def of(rows: Rows) -> Length | int:
         counted = rows.counted
         factors = {key: factor for key, factor in counted.items() if key != ONE}
-        parts = rows.parts or (rows,)
-        most = {part.counted_key: part.capacity // part.times for part in parts}
+        most = {part.counted_key: part.capacity // part.times for part in rows.counted_parts}
         return Length(factors, most, counted[ONE])._simple()
 
     @property

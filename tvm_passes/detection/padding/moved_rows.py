@@ -80,6 +80,8 @@ def concatenate(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """Concatenate, or stack, which inserts an axis first."""
     (parts,) = args
     stacks = op_name(call) == "stack"
+    if len(parts) > 1 and any(isinstance(part, Padded) and part.holds_moved for part in parts):
+        raise NotStatic("it uses row indices, which padding changed")
     first = next(part for part in parts if isinstance(part, Padded))
     rank = first.rank + stacks
     at = int(call.attrs.axis) % rank

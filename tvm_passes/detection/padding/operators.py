@@ -15,7 +15,7 @@ from tvm import relay
 
 from ...analysis import operators as known
 from ...engine.expressions import op_name
-from . import moved_rows, new_rows, row_by_row, some_rows
+from . import moved_rows, new_rows, row_by_row, scattered_rows, some_rows
 from .padded import SIZE, Became, NotStatic, Padded
 from .walk import Walk
 
@@ -23,7 +23,8 @@ SAME_ROWS = (  # the rows that remain keep their values
     *("cast", "transpose", "expand_dims", "squeeze", "reshape", "dyn.reshape"),
     *("strided_slice", "dyn.strided_slice"),
 )
-BY_INDEX = ("take", "adv_index")
+BY_INDEX = ("take", "gather", "adv_index")
+OF_INDICES = ("shape_of", "stack", "scatter_nd", *SAME_ROWS, *BY_INDEX)  # may get indices of moved rows
 
 
 def handle(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
@@ -31,10 +32,10 @@ def handle(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     name = op_name(call)
     has_moved = any(isinstance(part, Padded) and part.holds_moved for part in parts)
-    if has_moved and name not in ("shape_of", *SAME_ROWS, *BY_INDEX):
+    if has_moved and name not in OF_INDICES:
         raise NotStatic("it uses row indices, which padding changed")
     became = _handler_of(call)(walk, call, args)
-    if name in (*SAME_ROWS, *BY_INDEX) and isinstance(parts[0], Padded):
+    if name in (*SAME_ROWS, *BY_INDEX, "stack") and isinstance(parts[0], Padded):
         became.places = parts[0].places
     return became
 
@@ -64,7 +65,7 @@ OF_OPERATORS = {
     # along axes without rows
     **dict.fromkeys(("repeat", "tile", "broadcast_to", "broadcast_to_like"), row_by_row.elementwise),
     "annotation.stop_fusion": row_by_row.elementwise,
-    "scatter_nd": row_by_row.scatter_nd,
+    "scatter_nd": scattered_rows.scatter_nd,
     "transpose": moved_rows.transpose,
     "expand_dims": moved_rows.expand_dims,
     "squeeze": moved_rows.squeeze,

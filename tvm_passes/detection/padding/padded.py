@@ -38,6 +38,7 @@ class Rows:
     mask: relay.Expr | None = None  # bool (capacity,), if they may be anywhere or it costs less to compute
     origin: Rows | None = None  # rows, each of which became several of these
     parts: tuple[Rows, ...] = ()  # the rows that were concatenated into these
+    arranges: Rows | None = None  # rows, of which these are the same in another order
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rows) and self.key == other.key
@@ -56,7 +57,9 @@ class Rows:
     @cached_property
     def compacted(self) -> Rows:
         """As many rows, the valid ones of which come first; `order` brings these rows there."""
-        return self if self.are_first else Rows(self.capacity, ("compacted", self.key), count=self.number)
+        if self.are_first:
+            return self
+        return Rows(self.capacity, ("compacted", self.key), count=self.number, arranges=self)
 
     @cached_property
     def order(self) -> relay.Expr:
@@ -71,11 +74,18 @@ class Rows:
     @cached_property
     def counted(self) -> Counter[Any]:
         """`number` as a sum: the factor of each key's number of rows, and the constant under ONE."""
+        if self.arranges is not None:
+            return self.arranges.counted
         if self.parts:
             return sum((part.counted for part in self.parts), Counter())
         if self.key == ("all", self.capacity):
             return Counter({ONE: self.capacity})
         return Counter({self.counted_key: self.times})
+
+    @property
+    def counted_parts(self) -> tuple[Rows, ...]:
+        """The rows that `counted` counts."""
+        return self.parts or (self,) if self.arranges is None else self.arranges.counted_parts
 
     @property
     def times(self) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tvm import relay
 
 from ...analysis.operators import Rows as Kind
 from ...analysis.operators import computes_along, known_of, reduced_axes
-from .padded import Became, NotStatic, Padded, Rows
+from ...engine.expressions import op_name
+from .padded import Became, NotStatic, Padded, Rows, along_axis
 from .walk import Walk
 
 
@@ -85,8 +88,16 @@ def along_another_axis(walk: Walk, call: relay.Call, args: list[Became]) -> Beca
 
 
 def gather(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """A gather along another axis, where each row has indices of its own."""
+    """A gather along another axis, where each row has indices of its own, or of the order of sorted rows."""
     data, indices = args
+    along_rows = isinstance(data, Padded) and computes_along(call, data.axis)
+    if (
+        along_rows
+        and isinstance(indices, Padded)
+        and indices.axis == data.axis
+        and indices.places == data.rows
+    ):
+        return walk.padded(call, args, indices.rows, data.axis)
     both = isinstance(data, Padded) and isinstance(indices, Padded)
     if not both or (data.rows, data.axis) != (indices.rows, indices.axis):
         raise NotStatic("the operands have different valid rows")
@@ -95,22 +106,32 @@ def gather(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return walk.padded(call, args, data.rows, data.axis)
 
 
-def scatter_nd(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """The same elements of each row are replaced, by indices along other axes."""
-    data, indices, updates = args
-    of_indices = walk.shape(walk.expr(indices))
-    if not isinstance(data, Padded) or isinstance(indices, Padded) or data.axis < of_indices[0]:
-        raise NotStatic("rows are replaced by index")
-    axis = data.axis - of_indices[0] + len(of_indices) - 1
-    if not isinstance(updates, Padded) or (updates.rows, updates.axis) != (data.rows, axis):
-        raise NotStatic("the operands have different valid rows")
-    return walk.padded(call, args, data.rows, data.axis)
-
-
-def reduce(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+def reduce(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
+    """Over other axes, or over the rows too, of which the padding then has the value that changes nothing."""
     (data,) = args
     axes = reduced_axes(call)
     if data.axis in axes:
-        raise NotStatic("it reduces over the rows")
+        return _over_rows(walk, call, data)
     gone = 0 if call.attrs.keepdims else sum(axis < data.axis for axis in axes)
     return walk.padded(call, args, data.rows, data.axis - gone)
+
+
+def _over_rows(walk: Walk, call: relay.Call, data: Padded) -> relay.Expr:
+    dtype = walk.dtype(data.expr)
+    neutral = _neutral(op_name(call), dtype)
+    if neutral is None:
+        raise NotStatic(f"{op_name(call)} reduces over the rows")
+    valid = along_axis(data.rows.valid, data.axis, data.rank)
+    kept = relay.where(valid, data.expr, relay.const(neutral, dtype))
+    return walk.typed(relay.Call(call.op, [kept], call.attrs))
+
+
+def _neutral(name: str | None, dtype: str) -> float | None:
+    """What changes no result of a reduction, or None if there is no such value."""
+    if name not in ("max", "min"):
+        return {"sum": 0, "prod": 1, "any": False, "all": True}.get(name or "")
+    if "float" in dtype:
+        return -math.inf if name == "max" else math.inf
+    if "int" in dtype:
+        return int(np.iinfo(dtype).min if name == "max" else np.iinfo(dtype).max)
+    return None

@@ -29,7 +29,13 @@ def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     rows, cuts = data.rows, {}
     for axis, first, last, step in zip(axes, *bounds):
         if axis == data.axis:
-            (start, stop), rows = _between(walk, rows, first, last, step)
+            found = _between(walk, data.rows, first, last, step)
+            if found is None:
+                data = walk.compacted(data)
+                found = _between(walk, data.rows, first, last, step)
+            if found is None:
+                raise NotStatic("it takes rows other than the leading ones or a concatenated part")
+            (start, stop), rows = found
             cut: tuple[int, ...] = start, stop, 1
         elif not all(map(walk.is_fixed, (first, last, step))):
             raise NotStatic("the slice of another axis depends on the number of valid rows")
@@ -57,8 +63,11 @@ def _axes_and_bounds(walk: Walk, call: relay.Call, rank: int) -> tuple[list[Any]
 
 def _between(
     walk: Walk, rows: Rows, first: Element, last: Element, step: Element
-) -> tuple[tuple[int, int], Rows]:
-    """The index range of a slice of leading rows or of whole concatenated parts, and the rows it takes."""
+) -> tuple[tuple[int, int], Rows] | None:
+    """The index range of a slice of leading rows or of whole concatenated parts, and the rows it takes.
+
+    None if it takes others.
+    """
     first, last = _inside(walk, first, rows), _inside(walk, last, rows)
     if int(step) == 1 and first is not None and last is not None:
         begin, end = walk.counted(first), walk.counted(last)
@@ -72,7 +81,7 @@ def _between(
         if found is not None:
             start, part = found
             return (start, start + part.capacity), part
-    raise NotStatic("it takes rows other than the leading ones or a concatenated part")
+    return None
 
 
 def _inside(walk: Walk, bound: Element, rows: Rows) -> Element:
@@ -271,13 +280,14 @@ def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
     attrs = dict(call.attrs.items())
     if attrs["has_valid_count"]:
         raise NotStatic("an NMS already has a valid count")
+    if not attrs["has_score_threshold"] and not is_bounded(call.args[1]):
+        tensors = [walk.compacted(tensor) for tensor in tensors]  # no score is known to be below all others
+    rows = tensors[0].rows
     boxes, scores, ids = (tensor.expr for tensor in tensors)
     if rows.are_first:
         attrs["has_valid_count"], rest[0] = 1, rows.count
     else:
         if not attrs["has_score_threshold"]:
-            if not is_bounded(call.args[1]):
-                raise NotStatic("an NMS may get a score of NaN or -inf")
             attrs["has_score_threshold"], rest[2] = 1, relay.const(LOWEST, "float32")
         scores = relay.where(rows.valid, scores, relay.const(LOWEST, walk.dtype(scores)))
     return walk.typed(

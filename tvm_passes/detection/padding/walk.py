@@ -32,6 +32,7 @@ class Walk:
         self.graph, self._handle = graph, handle
         self._became: dict[relay.Expr, Became] = {}
         self._counting: dict[int, relay.Expr] = {}
+        self._numbers: dict[relay.Expr, relay.Expr] = {}
         for node in graph.nodes:
             try:
                 self._visit(node)
@@ -97,7 +98,7 @@ class Walk:
             return self._selection(call, args)
         if op_name(call) == "argwhere" or any(isinstance(part, Padded) for part in parts):
             if SIZE in parts and not known_of(call).sizes:
-                raise NotStatic("it computes with the number of detections")
+                args = [self.result(node) if arg is SIZE else arg for node, arg in zip(call.args, args)]
             return self._handle(self, call, args)
         if SIZE in parts:
             return self._handle(self, call, args) if op_name(call) in MAKE_ROWS else SIZE
@@ -130,6 +131,10 @@ class Walk:
         nms = call.args[0].tuple_value
         boxes, rows = self.of(nms.args[0]), Rows(capacity, ("kept", nms), count=relay.squeeze(count))
         places = boxes.rows if isinstance(boxes, Padded) else None
+        if places is not None and not places.are_first and self.of(nms).attrs["has_valid_count"]:
+            inside = relay.cast(
+                relay.take(places.order, inside), self.dtype(indices)
+            )  # it got them compacted
         return Padded(self.typed(inside), rows, places=places)
 
     def _leading_rows(self, call: relay.Call) -> Padded | None:
@@ -163,6 +168,37 @@ class Walk:
 
     # --- expressions
 
+    def result(self, node: relay.Expr) -> Became:
+        """`of`, but what is computed from numbers of valid rows as an expression, where SIZE has none."""
+        became = self.of(node)
+        if became is not SIZE:
+            return became
+        if isinstance(node, relay.Tuple):
+            return tuple(self.result(field) for field in node.fields)
+        if node not in self._numbers:
+            self._numbers[node] = self._number(node)
+        return self._numbers[node]
+
+    def _number(self, node: relay.Expr) -> relay.Expr:
+        if op_name(node) == "shape_of":
+            number = self._shape_of(self.of(node.args[0]), self.dtype(node))
+        elif isinstance(node, relay.Call):
+            args = [self.expr(self.result(arg)) for arg in node.args]
+            number = self.typed(relay.Call(node.op, args, node.attrs))
+        elif isinstance(node, relay.TupleGetItem):
+            number = self.typed(relay.TupleGetItem(self.expr(self.result(node.tuple_value)), node.index))
+        else:
+            raise NotStatic("it is computed from the number of detections")
+        if not isinstance(number.checked_type, relay.TupleType):
+            self.shape(number)
+        return number
+
+    def _shape_of(self, data: Became, dtype: str) -> relay.Expr:
+        lengths = [relay.const([length], dtype) for length in self.shape(self.expr(data))]
+        if isinstance(data, Padded):
+            lengths[data.axis] = relay.cast(relay.reshape(data.rows.number, (1,)), dtype)
+        return self.typed(relay.concatenate(lengths, 0))
+
     def expr(self, became: Became) -> relay.Expr:
         """The replacement of a node that must be a plain expression."""
         if became is SIZE:
@@ -190,6 +226,13 @@ class Walk:
                 f"with static shapes it is ill-typed: {str(error).strip().splitlines()[-1]}"
             ) from None
         return expr
+
+    def compacted(self, data: Padded) -> Padded:
+        """The same with the valid rows in front."""
+        if data.rows.are_first:
+            return data
+        taken = self.typed(relay.take(data.expr, data.rows.order, axis=data.axis))
+        return Padded(taken, data.rows.compacted, data.axis, data.places)
 
     def shape(self, expr: relay.Expr) -> tuple[int, ...]:
         shape = static_shape(expr)
