@@ -7,7 +7,7 @@ from onnx import helper
 from frontends import from_onnx
 from frontends._onnx.nms import JUST_BELOW_1, MIN_POSITIVE
 from tests.frontends.onnx_models import compiled, model_of, operators, run, tensor_input, weights
-from tvm_passes import detection_pipeline
+from tvm_passes import MakeDetectionStatic, detection_pipeline
 from tvm_passes.engine.expressions import op_name
 from tvm_passes.engine.graph import Graph
 
@@ -143,6 +143,36 @@ def test_the_passes_bring_back_the_threshold_of_the_model(boxes_only, shape, iou
     mod = detection_pipeline()(from_onnx(nms_model(constants, shape=shape, boxes_only=boxes_only))[0])
     (call,) = [node for node in Graph(mod["main"]).nodes if op_name(node) == "topi_ext.batched_nms"]
     assert call.args[4].data.numpy().tobytes() == np.float32(iou).tobytes()
+
+
+def test_all_columns_of_one_image_and_one_class_are_those_of_one_nms():
+    """As YOLOv7's end-to-end exports take the image beside the box, and both together."""
+    shape, options = (
+        (1, 1, 12),
+        {"most": np.int64([5]), "iou": np.float32([0.5]), "score": np.float32([0.25])},
+    )
+    model = nms_model(options, shape=shape)
+    for name, column in (("image", 0), ("box", 2)):
+        index = helper.make_tensor(name + "_column", 7, (), [column])
+        model.graph.initializer.append(index)
+        model.graph.node.append(helper.make_node("Gather", ["rows", index.name], [name], axis=1))
+        model.graph.output.append(helper.make_tensor_value_info(name, 7, ["k"]))
+    mod, _ = from_onnx(model)
+    after = detection_pipeline()(mod)
+    assert [name for name in operators(after) if "nms" in name or "suppression" in name] == [
+        "topi_ext.batched_nms"
+    ]
+    static = MakeDetectionStatic("padded")(after)
+    assert [list(rows) for rows in static["main"].attrs["padded_rows"]] == [[0, 0]] * 3
+    compute = compiled(static)
+    for seed in range(3):
+        boxes, scores = arrays(seed, shape)
+        for scale in (1, 0):
+            wanted = expected(boxes, scores * scale, 5, 0.5, 0.25)
+            *found, number = compute(boxes, scores * np.float32(scale))
+            assert number == len(wanted)
+            for each, of_each in zip(found, (wanted, wanted[:, 0], wanted[:, 2])):
+                np.testing.assert_array_equal(each[:number], of_each)
 
 
 def test_the_next_float_at_run_time():

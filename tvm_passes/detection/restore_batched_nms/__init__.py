@@ -2,7 +2,7 @@
 
 from ...engine.rule import RulePass
 from .empty_case import NmsOfNothing
-from .imported_nms import NmsOfOnnx, NmsOfPyTorch
+from .imported_nms import ColumnOfStack, NmsOfOnnx, NmsOfPyTorch
 from .offset_trick import OffsetByClass
 from .same_branches import SameNmsOnBothBranches
 from .shifted_coordinates import ShiftedCoordinates
@@ -30,4 +30,12 @@ class RestoreBatchedNMS(RulePass):
     }
     """
 
-    rules = (NmsOfPyTorch, NmsOfOnnx, ShiftedCoordinates, OffsetByClass, NmsOfNothing, SameNmsOnBothBranches)
+    rules = (
+        NmsOfPyTorch,
+        NmsOfOnnx,
+        ColumnOfStack,
+        ShiftedCoordinates,
+        OffsetByClass,
+        NmsOfNothing,
+        SameNmsOnBothBranches,
+    )

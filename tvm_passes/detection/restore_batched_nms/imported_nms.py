@@ -69,9 +69,10 @@ class NmsOfPyTorch(Rule):
 
 
 class NmsOfOnnx(Rule):
-    """Replace an ONNX NonMaxSuppression of one image and one class of which only the box index is used.
+    """Replace an ONNX NonMaxSuppression of one image and one class.
 
-    Why legal: the rows of its result are (image, class, box), in descending order of score. TVM suppresses
+    Why legal: the rows of its result are (image, class, box), in descending order of score; the only image
+    and the only class are 0. TVM suppresses
     at an IoU equal to the threshold, topi_ext.batched_nms only above it, so it is given the next float down:
     what TVM computes is kept, and where `frontends.from_onnx` gave TVM the next float up, the model's own
     threshold is back. A limit of 0 or fewer boxes means no limit, as in TVM. A box may be given by any two
@@ -81,22 +82,17 @@ class NmsOfOnnx(Rule):
 
     boxes, scores, most, iou_threshold, score_threshold = (wildcard() for _ in range(5))
     nms = is_op("vision.all_class_non_max_suppression")(boxes, scores, most, iou_threshold, score_threshold)
-    begin, strides, column = wildcard(), wildcard(), wildcard()
-    rows = is_op("dyn.strided_slice")(is_tuple_get_item(nms, 0), begin, is_tuple_get_item(nms, 1), strides)
-    taken = is_op("take")(rows, column)
-    pattern = is_op("squeeze")(taken) | taken
+    begin, strides = wildcard(), wildcard()
+    pattern = is_op("dyn.strided_slice")(is_tuple_get_item(nms, 0), begin, is_tuple_get_item(nms, 1), strides)
 
     def where(self, match: Match) -> bool:
-        return len(match.root.checked_type.shape) == 1 and match.taken.attrs.axis == 1
+        """Those of several images or classes are for LowerClassAwareNMS."""
+        return [known(dim) for dim in match.scores.checked_type.shape[:2]] == [1, 1]
 
     def plan(self, match: Match) -> int | Refusal:
         """The number of boxes to keep."""
-        graph, scores = match.graph, match.scores.checked_type.shape
-        if not all_equal(graph, match.column, 2):
-            return Refusal("a column of the result other than the box index is used")
-        if [known(dim) for dim in scores[:2]] != [1, 1]:
-            return Refusal("the NMS is of several images or classes")
-        if str(match.nms.attrs.output_format) != "onnx" or str(match.rows.attrs.slice_mode) != "end":
+        graph = match.graph
+        if str(match.nms.attrs.output_format) != "onnx" or str(match.root.attrs.slice_mode) != "end":
             return Refusal("the result is not sliced as in TVM's import of ONNX's NonMaxSuppression")
         if not all_equal(graph, match.begin, 0) or not all_equal(graph, match.strides, 1):
             return Refusal("the slice does not take the leading rows in order")
@@ -109,7 +105,7 @@ class NmsOfOnnx(Rule):
     def rewrite(self, match: Match, plan: int) -> relay.Expr:
         boxes, scores = _without_axes(match.boxes, 1), _without_axes(match.scores, 2)
         iou_threshold, score_threshold = thresholds(match.iou_threshold, match.score_threshold)
-        return select(
+        kept = select(
             in_order(boxes),
             scores,
             one_class(scores),
@@ -117,6 +113,34 @@ class NmsOfOnnx(Rule):
             score_threshold=score_threshold,
             max_output_size=plan if 0 < plan < 2**31 - 1 else None,
         )
+        zeros = relay.zeros_like(kept)
+        return relay.stack([zeros, zeros, kept], axis=1)
+
+
+class ColumnOfStack(Rule):
+    """Replace a column that is taken from stacked ones by that column, of which the others may be unused.
+
+    Why legal: they are stacked along the axis that the index is of.
+    """
+
+    column = wildcard()
+    stacked = is_op("stack")(wildcard())
+    taken = is_op("take")(stacked, column)
+    pattern = is_op("squeeze")(taken) | taken
+
+    def where(self, match: Match) -> bool:
+        axes = int(match.taken.attrs.axis or 0), int(match.stacked.attrs.axis)
+        are_columns = isinstance(match.stacked.args[0], relay.Tuple) and axes == (1, 1)
+        return are_columns and len(match.root.checked_type.shape) == 1
+
+    def plan(self, match: Match) -> relay.Expr | Refusal:
+        """The column."""
+        columns = match.stacked.args[0].fields
+        found = [column for at, column in enumerate(columns) if all_equal(match.graph, match.column, at)]
+        return found[0] if found else Refusal("the column that is taken is known only at run time")
+
+    def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
+        return plan
 
 
 def _scores(match: Match) -> relay.Expr | None:
