@@ -96,10 +96,8 @@ OF_ENLARGED += [Cell(ENLARGED, name, dtype, 2) for dtype in ("int8", "float16") 
 FASTER_RCNN, MASK_RCNN_R50 = "Faster R-CNN MobileNet, 320x320", "Mask R-CNN R50, 256x320"
 QUOTES = {
     "README.md": {
-        **{
-            name: _on_h200(name)
-            for name in ("Mask R-CNN R50", "RetinaNet R50", "YOLO11s", "RT-DETR R50", "RRDB x4")
-        },
+        "Mask R-CNN R50": _on_h200("Mask R-CNN R50", "eager, float32"),
+        **{name: _on_h200(name) for name in ("RetinaNet R50", "YOLO11s", "RT-DETR R50", "RRDB x4")},
         "a batch of 8": cells(BATCH, "pasted masks", "ours", AUTOCAST, RATIO),
         "EDSR-baseline x4": cells("subpixel-nvidia-h200", "EDSR-baseline x4, 540x960", *NETWORK),
         "of 20,000 boxes": cells("nms-nvidia-h200", "20,000 / 80", "ours", "shifted", RATIO),

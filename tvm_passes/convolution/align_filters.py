@@ -96,8 +96,8 @@ class AlignFilters(RulePass):
     scores of 91 classes for 9 anchors has 819. `target`: the target to compile for, by default the current
     one; without cuDNN nothing is changed.
 
-    >>> x = relay.var("x", shape=(1, 100, 168, 128), dtype="float16")
-    >>> weight = relay.const(np.ones((60, 3, 3, 128), "float16"))
+    >>> x = relay.var("x", shape=(1, 100, 168, 256), dtype="float16")
+    >>> weight = relay.const(np.ones((60, 3, 3, 256), "float16"))
     >>> mod = tvm.IRModule.from_expr(topi_ext.conv2d_nhwc(x, weight))
     >>> mod = tvm_passes.AlignFilters("cuda -arch=sm_90 -libs=cudnn-frontend")(mod)
     >>> print(mod["main"].body.args[0].checked_type, mod["main"].checked_type.ret_type)
