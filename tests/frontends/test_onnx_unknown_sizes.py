@@ -8,6 +8,8 @@ from onnx import helper
 import frontends
 from tests.frontends.onnx_models import compiled, model_of, tensor_input, weights
 
+import tvm
+
 VALUES = np.random.default_rng(0)
 
 
@@ -150,3 +152,13 @@ def test_channels_behind_a_reshape_are_those_of_the_weights(operator):
     (expected,) = session.run(None, {"tokens": tokens, "shape": shape})
     (found,) = compiled(frontends.from_onnx(model)[0])(tokens, shape)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_refuses_other_channels_than_the_weights_demand():
+    nodes = [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Conv", ["z", "w"], ["y"])]
+    model = model_of(nodes, [tensor_input("x", (1, "c", 8, "w"))], ["y"], weights(w=numbers(2, 4, 1, 1)))
+    run = compiled(frontends.from_onnx(model)[0])
+    assert run(numbers(1, 4, 8, 5))[0].shape == (1, 2, 8, 5)
+    for channels in (2, 6):
+        with pytest.raises(tvm.TVMError, match="another number of elements"):
+            run(numbers(1, channels, 8, 5))

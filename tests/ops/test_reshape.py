@@ -1,4 +1,4 @@
-"""Reshapes whose shape is known at run time, of no elements too."""
+"""Reshapes whose shape is known at run time, of no elements too, and never to another number of them."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 import topi_ext  # noqa: F401  gives and mends TVM
 from tests.helpers import module, run
 
+import tvm
 from tvm import relay
 
 SHAPES = [
@@ -46,3 +47,20 @@ def test_zero_may_be_a_length():
     data = relay.var("data", shape=(relay.Any(), relay.Any()), dtype="float32")
     (found,) = run(module(data, relay.reshape(data, (3, 0), allowzero=True)), np.ones((0, 4), "float32"))
     assert found.shape == (3, 0)
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+@pytest.mark.parametrize("shape, new_shape", [((6, 5), (4, 0)), ((2, 5), (4, 0)), ((3, 3), (-1, 4))])
+def test_another_number_of_elements_is_refused(shape, new_shape, is_fused):
+    """Where the tensor was read beyond its end, or some of it was ignored."""
+    data = relay.var("data", shape=(relay.Any(), relay.Any()), dtype="float32")
+    result = relay.reshape(relay.exp(data) if is_fused else data, new_shape)
+    with pytest.raises(tvm.TVMError, match="another number of elements than its new shape"):
+        run(module(data, relay.exp(result) if is_fused else result), np.ones(shape, "float32"))
+
+
+def test_another_number_of_elements_than_of_a_computed_shape_is_refused():
+    data = relay.var("data", shape=(relay.Any(), relay.Any()), dtype="float32")
+    wanted = relay.var("wanted", shape=(2,), dtype="int64")
+    with pytest.raises(tvm.TVMError, match="another number of elements than its new shape"):
+        run(module(data, wanted, relay.reshape(data, wanted)), np.ones((4, 5), "float32"), np.array([2, 5]))

@@ -1,9 +1,12 @@
-"""The shape of a reshaped tensor without elements, as it occurs in a detector that finds nothing.
+"""Shapes of reshaped tensors that are known only at run time: of none without elements, and of as many.
 
 TVM divides the number of elements by the product of the other lengths to compute the length given as -1. If
 one of those is 0, the division crashes its virtual machine. Importing this module corrects `reshape` and
 `dyn.reshape`: a 0 among the other lengths is left out of both products, so that (0, 4, 1) in the shape
-(0, -1) is (0, 4), just as it is (N, 4) for any other N.
+(0, -1) is (0, 4), just as it is (N, 4) for any other N. This is as in a detector that finds nothing.
+
+Nor does TVM compare the numbers of elements: a tensor that has fewer than its new shape was read beyond its
+end, and of one that has more some were ignored. Now an error says so.
 """
 
 from __future__ import annotations
@@ -11,10 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import mul
+from typing import TYPE_CHECKING, no_type_check
 
 import tvm
 from tvm import te, tir
 from tvm.relay.op import op as registry
+from tvm.te.hybrid import script
+
+if TYPE_CHECKING:  # the names of hybrid script
+    from .._types import const_range, int64, output_tensor
 
 COPY, INFER = 0, -1
 
@@ -25,7 +33,8 @@ def _reshape_shape(
     attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], out_ndims: Sequence[tir.PrimExpr]
 ) -> Sequence[te.Tensor]:
     new_shape = [int(length) for length in attrs.newshape]
-    if INFER not in new_shape or min(new_shape) < INFER:  # nothing to divide; what has stranger codes stays
+    is_number = not new_shape or not len(inputs[0].shape)
+    if is_number or min(new_shape) < INFER:  # what has stranger codes stays, too
         return _stock(attrs, inputs, out_ndims)
     return [_shape(inputs[0], list(map(_int64, new_shape)), attrs.allowzero)]
 
@@ -60,7 +69,25 @@ def _shape(data_shape: te.Tensor, wanted: list[tir.PrimExpr], allow_zero: int) -
             chosen = tir.if_then_else(axis == at, length, chosen)
         return chosen
 
-    return te.compute((len(result),), length_of, name="reshape_shape")
+    shape = te.compute((len(result),), length_of, name="reshape_shape")
+    return _of_as_many(data_shape, shape) if have else shape
+
+
+@script
+@no_type_check
+def _of_as_many(data_shape, shape):
+    """The shape, unless a tensor of it has another number of elements than the data."""
+    result = output_tensor((shape.shape[0],), "int64")
+    number = int64(1)
+    for i in const_range(data_shape.shape[0]):
+        number *= data_shape[i]
+    others = int64(1)
+    for i in const_range(shape.shape[0]):
+        others *= shape[i]
+    assert number == others, "reshape: the tensor has another number of elements than its new shape"
+    for i in const_range(shape.shape[0]):
+        result[i] = shape[i]
+    return result
 
 
 def _product(lengths: Iterable[tir.PrimExpr]) -> tir.PrimExpr:

@@ -133,9 +133,13 @@ def conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def _of_channels(inputs: Inputs, channels: int | None) -> Inputs:
-    """The inputs, where the first one has the number of channels that the weights demand."""
+    """The inputs, where the first one has the number of channels that the weights demand.
+
+    A run checks it where other sizes are unknown, too: with a known shape, TVM compares nothing.
+    """
     known = sizes_of(inputs[0])
-    if channels is None or len(known) < 3 or known[1] is not None:
+    others = [*known[:1], *known[2:]]
+    if channels is None or len(known) < 3 or known[1] is not None or None not in others:
         return inputs
     told = copy.copy(inputs)
     told[0] = relay.reshape(inputs[0], [0, channels, *[0] * (len(known) - 2)])
