@@ -87,8 +87,8 @@ def test_other_uses_of_transposed_images_keep_them(options):
 
 
 def with_filters(count, size=100, block=1, residual=False, again=False):
-    data = relax.TensorType((1, size, size, 128), "float16")
-    weight = RNG.standard_normal((count, 3, 3, 128)).astype("float16")
+    data = relax.TensorType((1, size, size, 256), "float16")
+    weight = RNG.standard_normal((count, 3, 3, 256)).astype("float16")
     bias = relax.const(RNG.random(count, "float32"))
 
     def build(variables):

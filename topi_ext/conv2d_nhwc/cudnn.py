@@ -25,7 +25,7 @@ from .cuda import (  # a packed function needs no other schedule
 from .plan import Plan
 from .problem import Activation, Part, Problem
 
-# Up to these, measured on an H100 and an H200, the own kernel is faster.
+# Up to these, measured on an H200, the own kernel is faster.
 SMALL_BLOCK = 2048  # results of a block, if an image is divided so finely and yet too small to fill the GPU
 CHANNELS_OF_PAIRS = 8  # of two pixels of an image, on which cuDNN takes 1.1 to 4.5 times as long
 FEWEST_FILTERS = 16  # even where weights are loaded again and again: cuDNN takes twice as long

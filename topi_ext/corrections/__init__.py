@@ -19,6 +19,7 @@ Numbers, and what is outside of a tensor:
 | `kernels` | computes some operators wrongly or has no code for them, see below |
 | `llvm` | on CPUs, finds NaN equal to all numbers; takes float16 of float64 from the wrong register |
 | `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
+| `nested_branches` | behind a branch within a branch, reads what it has freed |
 | `overflow` | takes sums and products of integers not to overflow where more is computed from them |
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
 
@@ -27,7 +28,7 @@ Shapes that are known only at run time, or have no elements:
 | module | what TVM does without it |
 |---|---|
 | `range` | crashes on a fractional step, and gives an empty range a negative length |
-| `reshape` | divides by 0 when it reshapes a tensor without elements |
+| `reshape` | divides by 0 for a tensor without elements; reads beyond one with too few |
 | `shape_functions` | where a shape is known only at run time, does not compile, or gives a wrong shape |
 | `sizes_at_run_time` | on CPUs, does not compile convolutions of unknown sizes, nor products plus a tensor |
 | `where` | gives a tensor without elements the length 1 |
@@ -121,6 +122,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     llvm,
     max_pooling,
     mixed_precision,
+    nested_branches,
     op_spans,
     overflow,
     pooling,
