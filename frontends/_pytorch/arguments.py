@@ -37,6 +37,7 @@ NEUTRAL_OF = {  # of one operator
     "aten::new_zeros": {"self"},
     "aten::topk": {"sorted"},  # sorted is one of the orders that torch may give
     "aten::type_as": {"other"},
+    "aten::unflatten": {"names"},  # of its axes
     "aten::unique": {"sorted"},
 }
 # Of any operator: an argument without a default need not be read if it has this value.
