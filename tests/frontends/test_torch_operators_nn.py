@@ -74,9 +74,8 @@ def test_interpolate_keeps_the_type(dtype):
 
 
 def test_interpolate_as_scripted():
-    missing = r"^TVM cannot import _Scaled: there is no converter for .*aten::dim"
-    with pytest.raises(ImportFailure, match=missing + ".*; .*pass the nn.Module that it was scripted from"):
-        from_pytorch(torch.jit.script(_Scaled()), torch.randn(1, 2, 7, 9))
+    """The script computes the sizes of the result itself, with loops and branches."""
+    assert_computes(torch.jit.script(_Scaled()), torch.randn(1, 2, 7, 9), rtol=1e-4, atol=1e-5)
 
 
 class _Scaled(torch.nn.Module):
