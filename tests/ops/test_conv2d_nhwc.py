@@ -220,7 +220,7 @@ DATA, WEIGHT = ((1, 9, 9, 16), "float16"), ((8, 3, 3, 16), "float16")
         ([DATA, ((8, 3, 3, 4), "float16")], {}, "as many channels as data, 16, not 4: give groups=4"),
         ([DATA, ((8, 3, 3, 5), "float16")], {}, "as many channels as data, 16, not 5$"),
         ([((0, 9, 9, 16), "float16"), WEIGHT], {}, "no extent may be 0"),
-        ([((1, relay.Any(), 9, 16), "float16"), WEIGHT], {}, "known at compile time, but data has"),
+        ([((1, 9, 9, relay.Any()), "float16"), WEIGHT], {}, "known at compile time, but data has"),
         (
             [((relay.Any(), 9, 9, 16), "float16"), WEIGHT],
             {"residual": ((1, 7, 7, 8), "float16")},
