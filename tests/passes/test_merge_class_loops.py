@@ -239,7 +239,7 @@ def test_parts_without_a_search_stay():
     "of_class, reason",
     [
         (lambda found: relay.cumsum(found, axis=0), "it computes along the rows"),
-        (lambda found: relay.sum(found, axis=0, keepdims=True), "it reduces over the rows"),
+        (lambda found: relay.argmin(found, axis=0, keepdims=True), "argmin reduces over the rows"),
     ],
 )
 def test_what_padding_would_change_is_refused(of_class, reason):
@@ -247,6 +247,17 @@ def test_what_padding_would_change_is_refused(of_class, reason):
     parts = [of_class(kept(data, one)) for one in range(3)]
     unchanged, reasons = stays(module(data, relay.concatenate(parts, axis=0)))
     assert unchanged and len(reasons) == 1 and reason in reasons[0]
+
+
+def test_sums_over_the_rows_of_each_class():
+    data = scores()
+    parts = [relay.sum(kept(data, one), axis=0, keepdims=True) for one in range(3)]
+    mod = module(data, relay.concatenate(parts, axis=0))
+    after, _ = apply(MergeClassLoops(), mod)
+    assert ops(after).count("sum") == 1
+    for array in (detections()[1], np.zeros((N, CLASSES), "float32")):  # and nothing is kept
+        (found,), (expected,) = runner(after)(array), runner(mod)(array)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_an_operator_without_a_form_for_all_classes_is_refused():
