@@ -32,7 +32,8 @@ FEWEST_FILTERS = 16  # even where weights are loaded again and again: cuDNN take
 FEW_FILTERS, SOME_FILTERS = 32, 64  # of several taps: for any depth, or where the conditions below are met
 STRIDED = 64  # channels of several taps with strides
 DEEP, DEEPER = 96, 128  # channels of several taps: always, or where the conditions below are met
-FEW_RESULTS, MANY_RESULTS = 10_000, 30_000  # of a multiprocessor
+FEW_RESULTS, SOME_RESULTS, MANY_RESULTS = 10_000, 20_000, 30_000  # of a multiprocessor
+DEPTH_AT_ONCE = 128  # channels that cuDNN multiplies at once: it takes as long for a part of them
 WEIGHTS_OF_ONE_TAP = 2**15
 OF_ONE_TAP = 128  # channels
 SHALLOW = 256  # channels of one tap: up to these, for many results, cuDNN takes 1.1 to 2 times as long
@@ -85,10 +86,10 @@ def _is_own_better(plan: Plan) -> bool:
 
 
 def _has_odd_depth(plan: Plan) -> bool:
-    """Of many results of few filters, cuDNN takes as long for 192 channels as for 256."""
+    """Of some results of few filters, cuDNN takes as long for 192 channels as for 256."""
     problem = plan.problem
-    is_odd = problem.strides == (1, 1) and problem.filters <= SOME_FILTERS and problem.channels % 128 != 0
-    return is_odd and plan.results >= MANY_RESULTS - FEW_RESULTS
+    is_odd = problem.strides == (1, 1) and problem.channels % DEPTH_AT_ONCE != 0
+    return is_odd and problem.filters <= SOME_FILTERS and plan.results >= SOME_RESULTS
 
 
 def _is_own_better_of_taps(plan: Plan) -> bool:

@@ -23,17 +23,18 @@ FREES = "ManifestLifetimes"
 def has_nested_branches(mod: tvm.IRModule) -> bool:
     """Whether a branch that is not all that is left of its function has another one within."""
     functions = [function for function in mod.functions.values() if isinstance(function, relay.Function)]
-    branches = [node for function in functions for node in _nodes(function, relay.If)]
-    last = {
-        node for function in functions for inner in _nodes(function, relay.Function) for node in _last(inner)
-    }
-    return any(any(_nodes(part, relay.If)) for node in branches if node not in last for part in _parts(node))
+    nodes = [node for function in functions for node in _nodes(function)]
+    last = {branch for node in nodes if isinstance(node, relay.Function) for branch in _last(node)}
+    outer = [node for node in nodes if isinstance(node, relay.If) and node not in last]
+    return any(
+        isinstance(node, relay.If) for branch in outer for part in _parts(branch) for node in _nodes(part)
+    )
 
 
-def _nodes(expr: relay.Expr, kind: type) -> Iterator[Any]:
+def _nodes(expr: relay.Expr) -> list[relay.Expr]:
     found: list[relay.Expr] = []
     relay.analysis.post_order_visit(expr, found.append)
-    return (node for node in found if isinstance(node, kind))
+    return found
 
 
 def _last(expr: relay.Expr) -> Iterator[relay.Expr]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm import relay, tir
+from tvm import relay
 
-from ..engine.expressions import scalar
+from ..engine.expressions import known_extent, scalar
 from ..engine.rule import Refusal
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -48,11 +48,6 @@ def why_no_boxes(boxes: relay.Expr, scores: relay.Expr, rank: int) -> Refusal | 
     boxes, scores = boxes.checked_type, scores.checked_type
     if boxes.dtype not in FLOATS or scores.dtype not in FLOATS:
         return Refusal(f"there is no kernel for boxes of {boxes.dtype} and scores of {scores.dtype}")
-    if len(boxes.shape) != rank or known(boxes.shape[-1]) != 4:
+    if len(boxes.shape) != rank or known_extent(boxes.shape[-1]) != 4:
         return Refusal(f"boxes of shape {boxes.shape} are not rows of four coordinates")
     return None
-
-
-def known(dim: tir.PrimExpr) -> int | None:
-    """A dimension as an int, or None where it is known only at run time."""
-    return int(dim) if hasattr(dim, "value") else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm import relay
+from tvm import relay, tir
 from tvm.ir import structural_equal
 from tvm.relay.op import OpPattern
 
@@ -55,13 +55,17 @@ def batch_shape(expr: relay.Expr) -> tuple[int | None, ...] | None:
     others = shape_but_batch(expr)
     if others is None:
         return None
-    batch = expr.checked_type.shape[0]
-    return (int(batch) if hasattr(batch, "value") else None, *others)
+    return (known_extent(expr.checked_type.shape[0]), *others)
 
 
 def extents_of(expr: relay.Expr) -> tuple[int | None, ...]:
     """The shape of a typed expression, with None where an extent is dynamic."""
-    return tuple(int(dim) if hasattr(dim, "value") else None for dim in expr.checked_type.shape)
+    return tuple(map(known_extent, expr.checked_type.shape))
+
+
+def known_extent(dim: tir.PrimExpr) -> int | None:
+    """A dimension as an int, or None where it is known only at run time."""
+    return int(dim) if hasattr(dim, "value") else None
 
 
 def shape_but_batch(expr: relay.Expr) -> tuple[int, ...] | None:

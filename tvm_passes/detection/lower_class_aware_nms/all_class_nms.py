@@ -10,10 +10,10 @@ from topi_ext.batched_nms import one_class
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ...engine.expressions import constant, scalar, static_shape
+from ...engine.expressions import constant, known_extent, scalar, static_shape
 from ...engine.rule import Match, Refusal, Rule
 from ..selection import in_order
-from ..stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
+from ..stock_nms import thresholds, why_no_boxes, why_no_thresholds
 
 MAX_KEPT = 2**14  # an NMS that is told how many to keep makes room for as many
 INT64_MAX = 2**63 - 1
@@ -44,7 +44,7 @@ class AllClassNms(Rule):
         )
         if refusal:
             return refusal
-        classes = known(match.scores.checked_type.shape[1])
+        classes = known_extent(match.scores.checked_type.shape[1])
         if classes is None:
             return Refusal("the number of classes is known only at run time")
         if scalar(match.most) is None and len(match.most.checked_type.shape) != 0:
@@ -74,7 +74,7 @@ class AllClassNms(Rule):
 
 def _room(match: Match) -> int | None:
     """The number of boxes to make room for, where the NMS itself is to stop there, or None."""
-    most, count = scalar(match.most), known(match.scores.checked_type.shape[2])
+    most, count = scalar(match.most), known_extent(match.scores.checked_type.shape[2])
     if most is None or most <= 0:
         return None
     return most if most < (MAX_KEPT if count is None else count) else None
@@ -82,7 +82,7 @@ def _room(match: Match) -> int | None:
 
 def _is_all(match: Match) -> bool:
     """Whether there is no limit on the number of kept boxes."""
-    most, count = scalar(match.most), known(match.scores.checked_type.shape[2])
+    most, count = scalar(match.most), known_extent(match.scores.checked_type.shape[2])
     return most is not None and (most <= 0 or (count is not None and count <= most))
 
 

@@ -8,10 +8,10 @@ from topi_ext.batched_nms import one_class
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ...engine.expressions import op_name, scalar, static_shape
+from ...engine.expressions import known_extent, op_name, scalar, static_shape
 from ...engine.rule import Match, Refusal, Rule
 from ..selection import in_order
-from ..stock_nms import known, thresholds, why_no_thresholds
+from ..stock_nms import thresholds, why_no_thresholds
 
 
 class NmsOfRows(Rule):
@@ -87,7 +87,7 @@ def _why_no_rows(match: Match, rows: relay.Expr) -> Refusal | None:
     if _is_class_aware(match) and static_shape(rows) is None:
         # TVM's `reinterpret` has no shape function.
         return Refusal("there are class ids, and the number of boxes is known only at run time")
-    if not match.root.attrs.return_indices and known(rows.checked_type.shape[0]) is None:
+    if not match.root.attrs.return_indices and known_extent(rows.checked_type.shape[0]) is None:
         return Refusal("the batch size is known only at run time")  # not for `take`
     return None
 
@@ -101,7 +101,7 @@ def _why_no_limits(match: Match, valid: relay.Call) -> Refusal | None:
         return Refusal("the IoU threshold is known only at run time")
     if scalar(match.most) is None:
         return Refusal("the number of boxes to keep is known only at run time")
-    if scalar(match.most) >= 0 and known(valid.args[0].checked_type.shape[1]) is None:
+    if scalar(match.most) >= 0 and known_extent(valid.args[0].checked_type.shape[1]) is None:
         return Refusal("the NMS keeps only some boxes, and their total number is known only at run time")
     return why_no_thresholds(match.iou_threshold, _score_threshold(valid))
 
@@ -114,7 +114,7 @@ def _score_threshold(valid: relay.Call) -> relay.Expr:
 
 def _room(match: Match) -> tuple[int | None, int]:
     """The number of boxes to make room for, and how many fewer than all; (None, 0) without a limit."""
-    most, count = int(scalar(match.most)), known(match.rows.checked_type.shape[1])
+    most, count = int(scalar(match.most)), known_extent(match.rows.checked_type.shape[1])
     return (most, count - most) if count is not None and 0 <= most < count else (None, 0)
 
 

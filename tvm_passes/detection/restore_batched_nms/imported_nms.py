@@ -8,11 +8,11 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, is_tuple, is_tuple_get_item, wildcard
 
 from ...analysis.shape_values import Dim, all_equal, shape_values
-from ...engine.expressions import either_way, op_name, scalar, static_shape
+from ...engine.expressions import either_way, extents_of, op_name, scalar, static_shape
 from ...engine.graph import Graph
 from ...engine.rule import Match, Refusal, Rule
 from ..selection import in_order, select
-from ..stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
+from ..stock_nms import thresholds, why_no_boxes, why_no_thresholds
 
 
 class NmsOfPyTorch(Rule):
@@ -87,7 +87,7 @@ class NmsOfOnnx(Rule):
 
     def where(self, match: Match) -> bool:
         """Those of several images or classes are for LowerClassAwareNMS."""
-        return [known(dim) for dim in match.scores.checked_type.shape[:2]] == [1, 1]
+        return extents_of(match.scores)[:2] == (1, 1)
 
     def plan(self, match: Match) -> int | Refusal:
         """The number of boxes to keep."""
