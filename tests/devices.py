@@ -9,7 +9,7 @@ import pytest
 
 from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
 from topi_ext.bootstrap import user_cache
-from topi_ext.conv2d_nhwc import cudnn
+from topi_ext.conv2d_nhwc import choose_kernel
 
 import tvm
 
@@ -33,9 +33,9 @@ def emulated_cuda():
 @pytest.fixture
 def small_by_cudnn(monkeypatch):
     """Small images, and few channels, go to cuDNN, as more of both do."""
-    monkeypatch.setattr(cudnn, "_is_own_better", lambda plan: False)
-    monkeypatch.setattr(cudnn, "_is_own_better_in_int8", lambda plan: False)
-    monkeypatch.setattr(cudnn, "WIDE_IN_INT8", 0)
+    monkeypatch.setattr(choose_kernel, "_is_own_better", lambda plan: False)
+    monkeypatch.setattr(choose_kernel, "_is_own_better_in_int8", lambda plan: False)
+    monkeypatch.setattr(choose_kernel, "WIDE_IN_INT8", 0)
 
 
 def _has_gpu():

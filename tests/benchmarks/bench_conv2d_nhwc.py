@@ -38,7 +38,7 @@ from tests.ops.convolutions import (
     QuantizedCase,
     options,
 )
-from topi_ext.conv2d_nhwc import cuda, cudnn, op
+from topi_ext.conv2d_nhwc import choose_kernel, cuda, cudnn, op
 from topi_ext.conv2d_nhwc.choose_plan import plan_for
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch
 from topi_ext.cudnn.plans import timed_by
@@ -178,7 +178,7 @@ def time_of_cudnn(case, tensors):
     """The time of cuDNN's kernel; infinite where it has none."""
     if find_spec("cudnn") is None or not cudnn.is_capable(case.problem()):
         return float("inf")
-    with mock.patch.object(cudnn, "is_better", return_value=True):
+    with mock.patch.object(choose_kernel, "is_cudnn_better", return_value=True):
         try:
             return common.median_ms(checked(case, tensors, WITH_CUDNN).run)
         except tvm.TVMError as error:
@@ -289,7 +289,7 @@ def times_in_int8(case):
             times[kernel] = "-"
             continue
         try:
-            with mock.patch.object(cudnn, "is_better", return_value=kernel == CUDNN):
+            with mock.patch.object(choose_kernel, "is_cudnn_better", return_value=kernel == CUDNN):
                 times[kernel] = common.median_ms(compiled_in_int8(case, target).run)
         except Exception as error:  # the others are still worth timing
             times[kernel] = last_line(error)
@@ -347,7 +347,7 @@ def compare_stem(case, is_tuned, byte_rate, flop_rate):
     as_it_is, in_pairs = stem_functions(case, {name: each.cpu().numpy() for name, each in tensors.items()})
     modules = [common.compile_for_gpu(as_it_is, tensors["data"]), common.compile_for_gpu(in_pairs, image)]
     if find_spec("cudnn") and cudnn.is_capable(pixels_in_pairs.in_pairs(case.problem())):
-        with mock.patch.object(cudnn, "is_better", return_value=True):
+        with mock.patch.object(choose_kernel, "is_cudnn_better", return_value=True):
             modules.append(common.compile_for_gpu(in_pairs, image, target=WITH_CUDNN))
     with timed_by(common.median_ms) if is_tuned else nullcontext():
         first, *others = times = [time_of_stem(case, tensors, module) for module in modules]

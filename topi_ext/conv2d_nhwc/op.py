@@ -32,7 +32,7 @@ from .._tvm import (
 )
 from .._whole import whole
 from ..cudnn import session
-from . import cudnn, onednn
+from . import choose_kernel, cudnn, onednn
 from .cuda import supported_arch
 from .problem import AT_RUN_TIME, Activation, Problem, four_sides, pair, why_no_such_extents
 
@@ -340,7 +340,11 @@ def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     kind = target.kind.name
     if kind != "llvm" and problem.batch == AT_RUN_TIME:
         _refuse(f"a batch known only at run time has kernels for llvm, not for {kind}: make it static")
-    if kind == "cuda" and session.LIBRARY in libraries_of(target) and cudnn.is_better(problem, target):
+    if (
+        kind == "cuda"
+        and session.LIBRARY in libraries_of(target)
+        and choose_kernel.is_cudnn_better(problem, target)
+    ):
         return cudnn
     if kind == "llvm" and onednn.LIBRARY in libraries_of(target) and onednn.is_capable(problem):
         return onednn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topi_ext.conv2d_nhwc import cudnn
+from topi_ext.conv2d_nhwc import choose_kernel, cudnn
 from topi_ext.conv2d_nhwc.problem import Problem
 
 import tvm
@@ -22,7 +22,7 @@ def aligned_filters(problem: Problem, target: tvm.target.Target) -> int | None:
     aligned = -(-problem.filters // alignment) * alignment
     wider = replace(problem, filters=aligned, residual=None, block=1)
     is_wasteful = aligned - problem.filters > MAX_WASTE * aligned
-    return None if is_wasteful or not cudnn.is_better(wider, target) else aligned
+    return None if is_wasteful or not choose_kernel.is_cudnn_better(wider, target) else aligned
 
 
 def why_no_more_filters(problem: Problem) -> Refusal | None:
