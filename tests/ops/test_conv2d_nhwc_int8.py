@@ -207,7 +207,7 @@ def test_gpu_by_cudnn(cudnn_alone, case):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    "channels, filters, kernels", [(256, 512, cudnn), (192, 256, cudnn), (2048, 64, cuda_kernel)]
+    "channels, filters, kernels", [(512, 512, cudnn), (320, 256, cudnn), (2048, 64, cuda_kernel)]
 )
 def test_cudnn_has_the_wide_ones(channels, filters, kernels):
     assert op.kernels_for(QuantizedCase((9, 18), channels, filters).problem(), target()) is kernels
@@ -216,22 +216,34 @@ def test_cudnn_has_the_wide_ones(channels, filters, kernels):
 @pytest.mark.parametrize(
     "size, channels, filters, kernel, batch, kernels",
     [
-        ((100, 168), 128, 512, (1, 1), 8, cuda_kernel),
-        ((100, 168), 128, 512, (1, 1), 1, cuda_kernel),
+        # one tap: of few channels, of few filters, or with few results
         ((50, 84), 256, 1024, (1, 1), 1, cuda_kernel),
-        ((25, 42), 256, 1024, (1, 1), 1, cudnn),
-        ((100, 168), 128, 128, (3, 3), 8, cuda_kernel),
-        ((80, 80), 128, 128, (3, 3), 1, cuda_kernel),
-        ((25, 42), 256, 256, (3, 3), 8, cudnn),
-        ((100, 168), 512, 128, (1, 1), 8, cudnn),
-        ((100, 168), 256, 256, (3, 3), 8, cudnn),  # whose weights leave no room for 128 filters in a block
+        ((25, 42), 256, 1024, (1, 1), 1, cuda_kernel),
+        ((50, 84), 512, 256, (1, 1), 8, cudnn),
+        ((100, 168), 512, 128, (1, 1), 8, cuda_kernel),
+        ((20, 20), 1024, 512, (1, 1), 1, cuda_kernel),
+        ((20, 20), 1024, 512, (1, 1), 8, cudnn),
+        ((25, 42), 2048, 256, (1, 1), 1, cudnn),
+        # several taps
+        ((160, 160), 128, 256, (3, 3), 1, cuda_kernel),
+        ((200, 336), 160, 128, (3, 3), 1, cuda_kernel),
+        ((20, 20), 256, 256, (3, 3), 1, cuda_kernel),
+        ((100, 168), 256, 256, (3, 3), 8, cudnn),
+        ((20, 20), 512, 512, (3, 3), 1, cudnn),
     ],
 )
-def test_but_not_those_that_mostly_write(size, channels, filters, kernel, batch, kernels):
+def test_but_not_those_with_little_to_multiply(size, channels, filters, kernel, batch, kernels):
     problem = QuantizedCase(
         size, channels, filters, kernel, batch, **options(padding=kernel[0] // 2)
     ).problem()
     assert op.kernels_for(problem, target()) is kernels
+
+
+def test_silu_takes_cudnn_long():
+    case = QuantizedCase((80, 80), 256, 256, **options(activation="silu"))
+    assert op.kernels_for(case.problem(), target()) is cuda_kernel
+    without = QuantizedCase((80, 80), 256, 256, **options(activation="relu"))
+    assert op.kernels_for(without.problem(), target()) is cudnn
 
 
 def test_nor_those_that_skip_pixels():

@@ -25,6 +25,8 @@ OF_ONE_TAP = 128  # channels
 SHALLOW = 256  # channels of one tap: up to these, for many results, cuDNN takes 1.1 to 2 times as long
 BEFORE_SILU = 384  # channels of one tap: SiLU takes cuDNN up to twice as long as all else
 WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
+DEEP_IN_INT8, DEEPEST_IN_INT8 = 512, 1024  # channels of one tap: of few filters, or of few results
+FEW_RESULTS_IN_INT8 = 5_000  # of a multiprocessor
 # Of GPUs before Hopper, whose blocks have no teams, not much is known.
 FEW_CHANNELS, SOME_CHANNELS = 32, 64  # always, or where there is little to multiply or there are many tiles
 MANY_TILES = 4  # for each block, which hide the time in which weights are loaded
@@ -45,14 +47,19 @@ def is_cudnn_better(problem: Problem, target: tvm.target.Target) -> bool:
 
 
 def _is_own_better_in_int8(plan: Plan) -> bool:
-    """Measured: where the weights stay with the block, few pixels are read, or writing takes the longest."""
+    """Measured: where there is little to multiply for each result, or few results for a block."""
     problem = plan.problem
-    if not plan.resident or (plan.taps == 1 and problem.strides != (1, 1)):
-        return False  # of pixels that it skips, ours reads all
-    if plan.taps > 1 and problem.channels <= WIDE_IN_INT8:
-        return True
-    is_wide = plan.taps == 1 or plan.columns >= WIDE_IN_INT8
-    return is_wide and problem.channels <= SHALLOW and plan.results >= MANY_RESULTS
+    has_few_results = plan.results <= FEW_RESULTS_IN_INT8
+    if plan.taps == 1:
+        if problem.strides != (1, 1):
+            return False  # of pixels that it skips, ours reads all
+        if has_few_results:
+            return problem.channels <= DEEPEST_IN_INT8
+        return problem.channels <= (DEEP_IN_INT8 if problem.filters <= WIDE_IN_INT8 else SHALLOW)
+    if problem.strides != (1, 1) or problem.channels <= WIDE_IN_INT8:
+        return problem.channels <= WIDE_IN_INT8
+    is_quick = problem.filters <= WIDE_IN_INT8 or has_few_results or _has_silu(problem)
+    return is_quick and problem.channels <= SHALLOW
 
 
 def _is_own_better(plan: Plan) -> bool:
@@ -91,12 +98,16 @@ def _is_own_better_of_one_tap(plan: Plan) -> bool:
     problem = plan.problem
     if problem.strides != (1, 1):
         return False  # of pixels that it skips, ours reads all
-    if "silu" in (problem.activation.name, problem.final_activation.name):
+    if _has_silu(problem):
         return problem.channels <= BEFORE_SILU
     is_mostly_memory = problem.residual is not None or problem.filters <= OF_ONE_TAP
     if is_mostly_memory and plan.teams > 1 and plan.results >= MANY_RESULTS:  # teams hide what writing takes
         return problem.channels <= SHALLOW
     return problem.channels <= OF_ONE_TAP
+
+
+def _has_silu(problem: Problem) -> bool:
+    return "silu" in (problem.activation.name, problem.final_activation.name)
 
 
 def _is_own_better_before_hopper(plan: Plan) -> bool:
