@@ -11,9 +11,7 @@ end, and of one that has more some were ignored. Now an error says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
-from operator import mul
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, no_type_check
 
 import tvm
@@ -24,7 +22,7 @@ from tvm.te.hybrid import script
 if TYPE_CHECKING:  # the names of hybrid script
     from .._types import const_range, int64, output_tensor
 
-COPY, INFER = 0, -1
+INFER = -1
 
 _stock = registry.get("reshape").get_attr("FShapeFunc")
 
@@ -36,70 +34,57 @@ def _reshape_shape(
     is_number = not new_shape or not len(inputs[0].shape)
     if is_number or min(new_shape) < INFER:  # what has stranger codes stays, too
         return _stock(attrs, inputs, out_ndims)
-    return [_shape(inputs[0], list(map(_int64, new_shape)), attrs.allowzero)]
+    wanted = tvm.runtime.convert([tir.IntImm("int64", length) for length in new_shape])
+    return [_shape(inputs[0], wanted, _int32(len(new_shape)), _int32(attrs.allowzero))]
 
 
 def _dyn_reshape_shape(
     attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
 ) -> list[te.Tensor]:
     data_shape, new_shape = inputs
-    wanted = [new_shape[axis].astype("int64") for axis in range(int(new_shape.shape[0]))]
-    return [_shape(data_shape, wanted, attrs.allowzero)]
-
-
-def _shape(data_shape: te.Tensor, wanted: list[tir.PrimExpr], allow_zero: int) -> te.Tensor:
-    """The lengths as a tensor, from those of the data and those `wanted`, which may be COPY or INFER."""
-    have = [data_shape[axis] for axis in range(int(data_shape.shape[0]))]
-    lengths = [
-        length if allow_zero or axis >= len(have) else tir.if_then_else(length == COPY, have[axis], length)
-        for axis, length in enumerate(wanted)
-    ]
-    others = [tir.if_then_else(length == INFER, _int64(1), length) for length in lengths]
-    known = _product(others)
-    inferred = tir.if_then_else(
-        known == 0,
-        tir.truncdiv(_product(map(_one_for_zero, have)), _product(map(_one_for_zero, others))),
-        tir.truncdiv(_product(have), _one_for_zero(known)),
-    )
-    result = [tir.if_then_else(length == INFER, inferred, length) for length in lengths]
-
-    def length_of(axis: tir.PrimExpr) -> tir.PrimExpr:
-        chosen = _int64(0)
-        for at, length in enumerate(result):
-            chosen = tir.if_then_else(axis == at, length, chosen)
-        return chosen
-
-    shape = te.compute((len(result),), length_of, name="reshape_shape")
-    return _of_as_many(data_shape, shape) if have else shape
+    wide = te.compute(new_shape.shape, lambda axis: new_shape[axis].astype("int64"), name="wanted")
+    return [_shape(data_shape, wide, _int32(new_shape.shape[0]), _int32(attrs.allowzero))]
 
 
 @script
 @no_type_check
-def _of_as_many(data_shape, shape):
-    """The shape, unless a tensor of it has another number of elements than the data."""
-    result = output_tensor((shape.shape[0],), "int64")
+def _shape(data_shape, wanted, rank, allow_zero):
+    """The lengths, from those of the data and those `wanted`, which may be 0, to copy, or -1, to infer.
+
+    As statements: TVM took seconds to simplify the one expression that this would be for a length.
+    """
+    result = output_tensor((rank,), "int64")
     number = int64(1)
+    without_zeros = int64(1)
     for i in const_range(data_shape.shape[0]):
         number *= data_shape[i]
+        if data_shape[i] != 0:
+            without_zeros *= data_shape[i]
     others = int64(1)
-    for i in const_range(shape.shape[0]):
-        others *= shape[i]
+    others_without_zeros = int64(1)
+    for i in const_range(rank):
+        result[i] = wanted[i]
+        if allow_zero == 0:
+            if i < data_shape.shape[0]:
+                if wanted[i] == 0:
+                    result[i] = data_shape[i]
+        if wanted[i] != -1:
+            others *= result[i]
+            if result[i] != 0:
+                others_without_zeros *= result[i]
+    for i in const_range(rank):
+        if wanted[i] == -1:
+            if others == 0:
+                result[i] = without_zeros // others_without_zeros
+            else:
+                result[i] = number // others
+            others *= result[i]
     assert number == others, "reshape: the tensor has another number of elements than its new shape"
-    for i in const_range(shape.shape[0]):
-        result[i] = shape[i]
     return result
 
 
-def _product(lengths: Iterable[tir.PrimExpr]) -> tir.PrimExpr:
-    return reduce(mul, lengths, _int64(1))
-
-
-def _one_for_zero(length: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.max(length, _int64(1))
-
-
-def _int64(value: int) -> tir.PrimExpr:
-    return tir.IntImm("int64", value)
+def _int32(value: int) -> tir.PrimExpr:
+    return tir.IntImm("int32", int(value))
 
 
 for _name, _function in (("reshape", _reshape_shape), ("dyn.reshape", _dyn_reshape_shape)):
