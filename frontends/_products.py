@@ -77,9 +77,8 @@ def _split(product: relay.Expr, sizes: Sizes, lengths: list[relay.Expr]) -> rela
     """With the axes that were merged."""
     if sizes.count(None) <= 1 and 0 not in sizes:
         return relay.reshape(product, [-1 if size is None else size for size in sizes])
-    # A length of 0 would stand for that of the product, so the shape is that of a tensor.
-    like = relay.full(relay.const(0, "int8"), relay.concatenate(lengths, 0))
-    return keep_known(relay.reshape_like(product, like), sizes)
+    split = relay.reshape(product, relay.concatenate(lengths, 0), allowzero=True)  # 0 is a length, too
+    return keep_known(split, sizes)
 
 
 def late_einsum(equation: str, operands: list[relay.Expr], ranks: list[int], dtype: str) -> relay.Expr:

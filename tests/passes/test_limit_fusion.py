@@ -3,8 +3,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, run
+from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, quick, run
 from tvm_passes import LimitFusion, runtime
+from tvm_passes.runtime.profiling import profile
 
 from tvm import relay
 
@@ -92,3 +93,37 @@ def test_in_a_branch():
     after, _ = apply(LimitFusion(), mod)
     assert "annotation.stop_fusion" in ops(after)
     np.testing.assert_allclose(run(after, array)[0], expected, rtol=1e-5)  # `mod` would compile for minutes
+
+
+def in_windows(x, *, then=relay.exp):
+    """What reads (n, h, w, 4) in windows of 2x2."""
+    windows = relay.reshape(relay.exp(x), (-1, 2, 2, 4))
+    return module(x, then(windows))
+
+
+def of_unknown_size(*shape):
+    return relay.var("x", shape=[size or relay.Any() for size in shape])
+
+
+def test_a_reshape_to_unknown_sizes_copies_nothing():
+    mod = in_windows(of_unknown_size(1, None, None, 4))
+    array = np.random.default_rng(0).random((1, 4, 6, 4), "float32")
+    after = assert_same_numbers(LimitFusion(), mod, array)
+    stop = "annotation.stop_fusion"
+    assert ops(after) == ["exp", stop, "reshape", stop, "exp"]
+    assert_no_second_change(LimitFusion(), after)
+    names = [kernel.name for kernel in profile(runtime.compile(after, quick()), array)]
+    assert "VM::ReshapeTensor" in names
+    assert not any("reshape" in name for name in names if not name.startswith("shape_func"))
+
+
+@pytest.mark.parametrize(
+    "shape, new_shape", [((4, 8), (-1, 2)), ((None, 6, None), (0, 6, 8)), ((None, 8), (0, -1))]
+)
+def test_a_reshape_that_divides_by_numbers_or_tells_sizes_stays_in_its_kernel(shape, new_shape):
+    x = of_unknown_size(*shape)
+    mod = module(x, relay.exp(relay.reshape(relay.exp(x), new_shape)))
+    assert apply(LimitFusion(), mod)[0].same_as(mod)
+    array = np.random.default_rng(0).random([size or 8 for size in shape], "float32")
+    (found,) = run(mod, array)
+    np.testing.assert_allclose(found.ravel(), np.exp(np.exp(array)).ravel(), rtol=1e-5)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from topi_ext.corrections.reshape import only_tells_sizes
+
 from tvm import relay
-from tvm.relay.dataflow_pattern import wildcard
+from tvm.relay.dataflow_pattern import is_op, wildcard
 from tvm.relay.op import OpPattern
 
 from ..analysis.operators import reads
@@ -40,6 +42,31 @@ class StopFusionBehindShared(Rule):
         return relay.annotation.stop_fusion(again)
 
 
+class StopFusionAroundReshape(Rule):
+    """Let a reshape to sizes that are known only at run time be another view of the same memory.
+
+    Why legal: `annotation.stop_fusion` changes no number. Alone, a reshape copies nothing. Fused with
+    others, it divides the index of each element by those sizes, in each kernel that reads it, unless it only
+    tells sizes that its input has as well.
+    """
+
+    data = wildcard()
+    pattern = is_op("reshape")(data)
+
+    def where(self, match: Match) -> bool:
+        is_dynamic = relay.ty.is_dynamic(match.root.checked_type)
+        shape = match.data.checked_type.shape
+        return is_dynamic and not only_tells_sizes(match.root.attrs, shape) and not self._is_alone(match)
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        data = match.data if op_name(match.data) == STOP else relay.annotation.stop_fusion(match.data)
+        return relay.annotation.stop_fusion(with_children(match.root, [match.root.op, data], match.root.span))
+
+    def _is_alone(self, match: Match) -> bool:
+        users = match.graph.users(match.root)
+        return op_name(match.data) == STOP and all(op_name(user) == STOP for user in users)
+
+
 class LimitFusion(RulePass):
     """Limit how many operators TVM computes for an element of a fused function.
 
@@ -51,7 +78,7 @@ class LimitFusion(RulePass):
     1
     """
 
-    rules = (StopFusionBehindShared,)
+    rules = (StopFusionAroundReshape, StopFusionBehindShared)
 
 
 def _to_be_written(graph: Graph) -> set[relay.Expr]:
