@@ -6,7 +6,8 @@ TVM's operator differs in several ways, which are bridged here:
 - It keeps nothing at a threshold of 0 or less. No IoU is less than 0, so the threshold is at least the
   smallest positive float.
 - It takes a limit of 0 boxes for no limit. In ONNX a limit of 0 keeps none, and so does a missing one.
-- Its importer takes a missing score threshold for 0. Here it is the lowest float.
+- Its importer takes a missing score threshold for 0. Here it is -inf, which the passes take for none, and
+  one of -inf, which no score of -inf exceeds, is the lowest float.
 
 Not bridged: it suppresses no box whose score is 0 or less, and drops those whose score is -1 or less.
 `RestoreBatchedNMS` and `LowerClassAwareNMS` replace it by an operator that compares all scores.
@@ -44,7 +45,7 @@ def non_max_suppression(
         scores,
         _scalar(most),
         _next_up(iou_threshold),
-        relay.const(LOWEST) if score_threshold is None else _scalar(score_threshold),
+        _least(score_threshold),
     )
     if not isinstance(most, relay.Constant):
         any_wanted = _scalar(most) > relay.const(0, type_of(most).dtype)
@@ -71,6 +72,14 @@ def _next_up(threshold: relay.Expr | None) -> relay.Expr:
         above = np.nextafter(threshold.data.numpy().astype("float32").reshape(()), np.float32(np.inf))
         return relay.const(np.maximum(above, MIN_POSITIVE))
     return relay.maximum(_scalar(threshold) / relay.const(JUST_BELOW_1), relay.const(MIN_POSITIVE))
+
+
+def _least(threshold: relay.Expr | None) -> relay.Expr:
+    if threshold is None:
+        return relay.const(-np.inf, "float32")
+    if isinstance(threshold, relay.Constant):
+        return relay.const(np.maximum(threshold.data.numpy().reshape(()), LOWEST), threshold.data.dtype)
+    return _scalar(threshold)
 
 
 def _scalar(tensor: relay.Expr) -> relay.Expr:

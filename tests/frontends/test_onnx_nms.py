@@ -120,6 +120,17 @@ def test_no_score_threshold_is_none_after_the_passes():
     np.testing.assert_array_equal(found, expected(boxes, scores, 9, 0.5))
 
 
+@pytest.mark.parametrize("threshold", [None, -np.inf])
+def test_scores_of_minus_infinity_take_part_unless_there_is_a_threshold(threshold):
+    boxes = np.array([[[0, 0, 2, 2], [0, 0, 2, 2], [5, 5, 6, 6]]], "float32")
+    scores = np.array([[[-np.inf, -np.inf, 0.5], [-np.inf, np.inf, -1]]], "float32")
+    given = {} if threshold is None else {"score": np.float32(threshold)}
+    model = nms_model({"most": np.array(9), "iou": np.float32(0.5), **given}, shape=(1, 2, 3))
+    (found,) = run(detection_pipeline()(from_onnx(model)[0]), boxes, scores)
+    first = [(0, 0, 2)] if given else [(0, 0, 2), (0, 0, 0)]
+    np.testing.assert_array_equal(found, [*first, (0, 1, 1), (0, 1, 2)])
+
+
 def test_centre_and_size():
     rng = np.random.default_rng(0)
     corner, size = rng.integers(0, 4, (2, 12, 2)), rng.integers(0, 6, (2, 12, 2))

@@ -16,8 +16,13 @@ FLOATS = ("float32", "float16", "bfloat16")
 JUST_BELOW_1 = np.float32(1 - 2**-24)
 
 
-def thresholds(iou_threshold: relay.Expr, score_threshold: relay.Expr) -> tuple[relay.Expr, relay.Expr]:
+def thresholds(
+    iou_threshold: relay.Expr, score_threshold: relay.Expr
+) -> tuple[relay.Expr, relay.Expr | None]:
     """The two thresholds with which topi_ext.batched_nms keeps the same boxes as TVM's NMS.
+
+    A score threshold of -inf is none: `from_onnx` gives it where the model has none, and scores of -inf and
+    NaN take part.
 
     TVM suppresses at `iou >= threshold`, the operator at `iou > threshold`: it is given the next float down.
     TVM keeps nothing at an IoU threshold of 0 or less; where that is known only at run time, a score
@@ -25,7 +30,8 @@ def thresholds(iou_threshold: relay.Expr, score_threshold: relay.Expr) -> tuple[
     """
     value = scalar(iou_threshold)
     if value is not None:
-        return relay.const(np.nextafter(np.float32(value), np.float32(-np.inf)), "float32"), score_threshold
+        below = relay.const(np.nextafter(np.float32(value), np.float32(-np.inf)), "float32")
+        return below, None if scalar(score_threshold) == -np.inf else score_threshold
     positive = iou_threshold > relay.const(0, "float32")
     unreachable = relay.const(np.inf, "float32")
     below = iou_threshold * relay.const(JUST_BELOW_1, "float32")
