@@ -32,6 +32,7 @@ from .mutation import mutations_without_outputs, nodes_of, write_back
 from .operators import CONVERTERS, Converter
 from .operators.converter import constant
 from .operators.decomposed import decomposition_of
+from .operators.loops import converted_loop
 from .results import NOT_IMPORTED, instead_of, settle_results
 from .trace import TracedModel
 
@@ -44,6 +45,7 @@ INSTEAD_OF_A_SCRIPT = (
     "a script has what a trace has not: pass the nn.Module that it was scripted from, unless what its Python "
     "does depends on values"
 )
+INSTEAD_OF_A_LIST = "a loop may carry a tensor that grows, by torch.cat, but no list"
 Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
 
 
@@ -173,6 +175,8 @@ class _Converter(Converter):
             where = ", ".join(self.places[name] for name in missing[:MISSING_SHOWN])
             more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
             instead = "" if self.types_are_known else f"; {INSTEAD_OF_A_SCRIPT}"
+            if "aten::append" in missing:
+                instead = f"; {INSTEAD_OF_A_LIST}"
             raise _failure(self.title, f"there is no converter for {where}{more}{instead}") from error
 
     def convert_operators(
@@ -195,6 +199,9 @@ class _Converter(Converter):
                 node = self.current_op[-1]
                 values = [outputs.get(value.debugName()) for value in node.inputs()]
                 raise _failure(self.title, self._reason(node, values, error), node) from error
+
+    def convert_loop(self, loop_node: torch.Node, outputs: dict[str, Any]) -> list[relay.Expr]:
+        return converted_loop(self, loop_node, outputs)
 
     def _with_consequences(
         self,

@@ -45,3 +45,19 @@ def test_lengths_that_do_not_go_together():
     mod = module(condition, data, relay.where(condition, data, relay.const(0.0)))
     with pytest.raises(Exception, match="Invalid broadcast shapes"):
         run(mod, np.ones(2, bool), np.ones(3, "float32"))
+
+
+@pytest.mark.parametrize("numbers", [(2,), (2, 3)])
+def test_what_scalars_index_goes_into_rows(numbers):
+    """The two are one kernel, so that its size is asked of both."""
+    data, rows = relay.var("data", shape=(5, 4, 3)), relay.var("rows", shape=(ANY, *taken_shape(numbers)))
+    places = [relay.var(f"place{number}", shape=(), dtype="int64") for number in numbers]
+    taken = relay.expand_dims(relay.adv_index([data, *places]), 0)
+    mod = module(data, rows, *places, relay.concatenate([rows, taken], 0))
+    arrays = np.arange(60, dtype="float32").reshape(5, 4, 3), np.ones((2, *taken_shape(numbers)), "float32")
+    (found,) = run(mod, *arrays, *map(np.int64, numbers))
+    np.testing.assert_array_equal(found, np.concatenate([arrays[1], arrays[0][numbers][None]]))
+
+
+def taken_shape(numbers):
+    return (5, 4, 3)[len(numbers) :]

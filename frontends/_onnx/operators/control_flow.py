@@ -15,13 +15,13 @@ from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
+from ..._recursion import recursion, with_final_shapes
 from ..._slice import late_slice
 from ..._types import sizes
 from ..describe import describe
 from ..imported import Imported
 from ..loop_body import captured, carry, is_read, pruned
 from ..loops import PastedMasks, known_loop
-from ..recursion import recursion, with_final_shapes
 from ._common import (
     Attrs,
     Converter,

@@ -12,9 +12,8 @@ import tvm
 from tvm import relay
 from tvm.relay.frontend.common import set_span
 
-from .._fold import constant
-from .._types import sizes
-from .schema import Known
+from ._fold import constant
+from ._types import sizes
 
 Values = list[relay.Expr]
 # Of a round: its number, whether to go on, what is carried; the same after.
@@ -99,15 +98,20 @@ def _sizes(value: relay.Expr) -> tuple[int | None, ...]:
 
 def _as_before(before: relay.Expr, after: relay.Expr, name: str) -> relay.Expr:
     """What a round makes of a carried value; one element has the shape of before, which exporters change."""
-    old, new = (Known(type_of(each).dtype, _sizes(each)) for each in (before, after))
-    if len(old.shape) != len(new.shape) and {*old.shape, *new.shape} <= {1}:
-        return relay.reshape(after, old.shape)
-    if (old.dtype, len(old.shape)) != (new.dtype, len(new.shape)):
+    old, new = _sizes(before), _sizes(after)
+    if len(old) != len(new) and {*old, *new} <= {1}:
+        return relay.reshape(after, old)
+    if (type_of(before).dtype, len(old)) != (type_of(after).dtype, len(new)):
         raise NotImplementedError(
-            f"it carries '{name}', which is {old} before the first round and {new} after it: give it its "
-            "final shape before the loop"
+            f"it carries '{name}', which is {_text(before)} before the first round and {_text(after)} after "
+            "it: give it its final shape before the loop"
         )
     return after
+
+
+def _text(value: relay.Expr) -> str:
+    extents = ", ".join("?" if size is None else str(size) for size in _sizes(value))
+    return f"{type_of(value).dtype}[{extents}]"
 
 
 def _common(one: relay.TensorType, other: relay.TensorType) -> relay.TensorType:
