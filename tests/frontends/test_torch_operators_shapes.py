@@ -227,6 +227,14 @@ def test_of_an_unknown_shape():
     )
 
 
+def test_triangles_of_an_unknown_size():
+    functions = {
+        "of a mask": lambda x: (x[x[:, 0] > 4] > 3).triu(1),
+        "of integers": lambda x: x[x[:, 0] > 4].long().tril(-1),
+    }
+    assert_right(functions, X.reshape(6, 4))
+
+
 @pytest.mark.parametrize("above", [4, 100])
 def test_expanded_to_an_unknown_size(above):
     def count(x):

@@ -30,7 +30,7 @@ def has_unknown_shape(converter: Converter, inputs: Inputs) -> bool:
 def convert_unsized(converter: Converter, kind: str, inputs: Inputs, input_types: InputTypes) -> Any:
     """Convert `kind` with TVM's own converter, if that is correct."""
     dtypes = {converter.infer_type_with_prelude(tensor).dtype for tensor in _tensors(inputs)}
-    if kind not in UNSIZED or dtypes != {DTYPE}:
+    if kind not in UNSIZED or (dtypes != {DTYPE} and kind not in OF_ANY_DTYPE):
         raise NotConverted(REASON)
     return UNSIZED[kind](converter, inputs, input_types)
 
@@ -83,6 +83,7 @@ def _einsum(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
         raise NotConverted(str(error)) from error
 
 
+OF_ANY_DTYPE = ("aten::tril", "aten::triu")  # which only move elements
 UNSIZED: dict[str, Convert] = {
     **{
         f"aten::{name}": _stock(f"aten::{name}")
