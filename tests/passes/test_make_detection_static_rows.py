@@ -55,6 +55,18 @@ def taken_in_order(boxes, order):
     return rows(boxes, relay.cast(order, "int64"))
 
 
+def first_of_all(vector, number):
+    """As `vector[:min(1000, number)]`, which a trace records as `vector[:number]`."""
+    return dyn.strided_slice(vector, bounds(0), wide(number), bounds(1), "end")
+
+
+def expanded(boxes, times):
+    """The shape to expand to as torch exports it: lengths of -1 are 1, which expand nothing."""
+    shape = relay.concatenate([wide(size(boxes)), bounds(times, 4)], 0)
+    is_kept = relay.equal(shape, relay.const(np.full(3, -1, "int64"), "int64"))
+    return relay.where(is_kept, relay.const(np.ones(3), "int64"), shape)
+
+
 OF_FILTERED = {
     "filtered": lambda boxes: boxes,
     "filtered again": lambda boxes: filtered(boxes, 300.0),
@@ -69,6 +81,12 @@ OF_FILTERED = {
     "the first": lambda boxes: first_rows(boxes, 7),
     "the first of those left twice": lambda boxes: first_rows(filtered(boxes, 300.0), 7),
     "in order": lambda boxes: taken_in_order(boxes, relay.argsort(column(boxes, 2), 0)),
+    "as many in order": lambda boxes: first_of_all(
+        relay.sort(column(boxes, 1), 0, is_ascend=False), size(column(boxes))
+    ),
+    "three of each": lambda boxes: relay.reshape(
+        dyn.broadcast_to(relay.expand_dims(boxes, 1), expanded(relay.sort(boxes, 0), 3)), (-1, 4)
+    ),
     "the first in order": lambda boxes: first_rows(
         taken_in_order(boxes, relay.argsort(column(boxes, 2), 0, False, "int64")), 7
     ),

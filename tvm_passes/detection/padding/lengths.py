@@ -85,12 +85,21 @@ def _lesser(left: Any, right: Any) -> Any:
     return -_greater(-left, -right)
 
 
-COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
+def _equal(left: Any, right: Any) -> int:
+    least, most = _limits(left - right)
+    if least <= 0 <= most and least != most:
+        raise NotStatic("a length depends on the number of valid rows")
+    return int(least == 0)
+
+
+COMPUTED: dict[str, Callable[..., Any]] = {
     "add": lambda left, right: left + right,
     "subtract": lambda left, right: left - right,
     "multiply": lambda left, right: left * right,
     "maximum": _greater,
     "minimum": _lesser,
+    "equal": _equal,
+    "where": lambda condition, left, right: left if condition else right,
 }
 
 
@@ -113,7 +122,7 @@ def _elements(node: relay.Expr, of: Callable, shape_of: Callable) -> Any:
     if isinstance(node, relay.Tuple):
         return [of(field) for field in node.fields]
     value = constant(node)
-    if value is not None and value.dtype.kind in "iu":
+    if value is not None and value.dtype.kind in "iub":
         return _array(value.ravel().tolist(), value.shape)
     name = op_name(node)
     if name == "shape_of":
@@ -122,9 +131,9 @@ def _elements(node: relay.Expr, of: Callable, shape_of: Callable) -> Any:
     if name == "cast" and "int" in type_of(node).dtype:
         return of(node.args[0])
     if name in COMPUTED:
-        left, right = np.broadcast_arrays(*map(of, node.args))
-        pairs = zip(left.ravel(), right.ravel())
-        return _array([COMPUTED[name](*pair) for pair in pairs], left.shape)
+        operands = np.broadcast_arrays(*map(of, node.args))
+        rows = zip(*(operand.ravel() for operand in operands))
+        return _array([COMPUTED[name](*row) for row in rows], operands[0].shape)
     shape = shape_of_type(type_of(node)) if isinstance(node, relay.Call) else None
     if shape is None or known_of(node).elements not in (Elements.SAME, Elements.MOVED, Elements.TAKEN):
         raise NotStatic("a length depends on the number of valid rows")

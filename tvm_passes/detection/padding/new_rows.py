@@ -21,7 +21,7 @@ def full(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 def broadcast_to(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     data = args[0]
-    shape, rows, axis = _shape_with_rows(walk, call.args[1])
+    shape, rows, axis = _shape_with_rows(walk, call.args[1], data.rows if isinstance(data, Padded) else None)
     if isinstance(data, Padded) and (data.rows, data.axis - data.rank) != (rows, axis - len(shape)):
         raise NotStatic("it is broadcast to other rows")
     return Padded(walk.typed(relay.broadcast_to(walk.expr(data), shape)), rows, axis)
@@ -36,14 +36,19 @@ def arange(walk: Walk, call: relay.Call, _args: list[Became]) -> Padded:
     return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows, places=rows)
 
 
-def _shape_with_rows(walk: Walk, expr: relay.Expr) -> tuple[list[int], Rows, int]:
-    """The lengths in a shape, the axis that rows lie along, and those rows."""
+def _shape_with_rows(
+    walk: Walk, expr: relay.Expr, expected: Rows | None = None
+) -> tuple[list[int], Rows, int]:
+    """The lengths in a shape, the axis that rows lie along, and those rows: the `expected` if as many."""
     values = walk.known_lengths(expr)
     depending = [axis for axis, value in enumerate(values) if not walk.is_fixed(value)]
-    if len(depending) != 1 or not isinstance(values[depending[0]], Dim):
+    if len(depending) != 1:
         raise NotStatic("a shape depends on the number of valid rows")
     (axis,) = depending
-    rows = walk.rows(values[axis])
+    if expected is not None and walk.counted(values[axis]) == expected.counted:
+        rows, values[axis] = expected, expected.capacity
+    else:
+        rows = walk.rows(values[axis]) if isinstance(values[axis], Dim) else None
     if rows is None:
         raise NotStatic("a shape depends on the number of valid rows")
     return [walk.length(value) for value in values], rows, axis

@@ -253,7 +253,7 @@ def _sorted(walk: Walk, call: relay.Call, data: Padded, most: int) -> tuple[Padd
         order = relay.gather(every, axis, valid_first(are_valid, data.rows.capacity, axis, data.rank))
         indices = relay.cast(relay.strided_slice(order, [0], [most], axes=[axis]), index_type)
         values = relay.gather(data.expr, axis, indices)
-    rows = Rows(most, ("top", call))
+    rows = Rows(most, ("top", call), arranges=data.rows if most == data.rows.capacity else None)
     if above is not None and data.rank == 1 and not data.rows.are_first:
         # Of the values taken, all valid ones are above the bound and no other is, being -inf. Not to count
         # them all beforehand leaves the mask without other users, so TVM fuses it into what it masks.
