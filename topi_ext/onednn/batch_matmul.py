@@ -1,11 +1,7 @@
-"""nn.batch_matmul on CPUs by oneDNN: without tuning, TVM's own schedule takes up to forty times as long.
-
-Importing this module registers the strategy.
-"""
+"""Products of matrices on CPUs by oneDNN: without tuning, TVM's own take up to forty times as long."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import threading
 from collections.abc import Sequence
@@ -13,24 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import tvm
-from tvm import relay, te, tir, topi
-from tvm.relay.op import op as registry
-
-from .._register import known
-from .._tvm import TVMError, address_of, shape_of
+from .._tvm import TVMError, address_of, shape_of, te, tir
 from .._types import IntExpr
 from . import library
 from .calls import Remembered, forget_all_of_thread, packed, remember
 
 Key = tuple[Any, ...]  # the text of a problem, and the shapes of its operands
 PACKED_FUNCTION = "topi_ext.batch_matmul.onednn"
-ABOVE_TVM = 40  # the level of TVM's own bindings is up to 15
 MAX_PRIMITIVES = 1024  # that a thread keeps
 AT_RUN_TIME = 0  # for an extent that is not known before
 ONE = [1, 1, 1]
-generic: Any = importlib.import_module("tvm.relay.op.strategy.generic")
-x86: Any = importlib.import_module("tvm.relay.op.strategy.x86")
 
 
 class Problem(NamedTuple):
@@ -71,6 +59,22 @@ def is_capable(problem: Problem) -> bool:
     except library.NotImplementedByOneDNN:
         return False
     return True
+
+
+def product(problem: Problem, shape: Sequence[IntExpr], inputs: Sequence[te.Tensor]) -> te.Tensor:
+    """The call of oneDNN; of the shape, some extents may be expressions."""
+    text = json.dumps(problem._asdict())
+    return te.extern(
+        shape,
+        inputs,
+        lambda ins, outs: tir.call_packed(PACKED_FUNCTION, text, *ins, *outs),
+        dtype=problem.result,
+        name="batch_matmul",
+        tag="batch_matmul_onednn",
+    )
+
+
+# --- at run time
 
 
 class _Product:
@@ -114,7 +118,7 @@ class _OfThread(threading.local):
         key = text, *shapes
         product = self.products.get(key)
         if product is None:
-            library.check_installed("nn.batch_matmul")
+            library.check_installed("a product of matrices")
             if len(self.products) >= MAX_PRIMITIVES:
                 self.products.clear()
                 self._remembered.clear()
@@ -128,7 +132,7 @@ _of_thread = _OfThread()
 
 
 @packed(PACKED_FUNCTION)  # TVM keeps the function if this module is imported again
-def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
+def _run(text: str, *tensors: Any) -> None:
     *operands, result = map(shape_of, tensors)
     if any(0 in shape for shape in operands):  # sums of nothing
         tensors[-1].copyfrom(np.zeros(result, tensors[-1].dtype))
@@ -144,64 +148,3 @@ def _of_shapes(text: str, left: Sequence[int], right: Sequence[int]) -> Problem:
     if length != length_of_right or (batch != batch_of_right and 1 not in (batch, batch_of_right)):
         raise TVMError(f"{PACKED_FUNCTION}: tensors of {left} and {right} cannot be multiplied")
     return problem
-
-
-def _problem(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], dtype: str) -> Problem | None:
-    """The problem of an nn.batch_matmul, or None where it is not one for oneDNN."""
-    shapes = [[known(extent) for extent in tensor.shape] for tensor in inputs]
-    if any(0 in shape for shape in shapes) or inputs[0].dtype != inputs[1].dtype:
-        return None
-    transposed = [bool(attrs.transpose_a), bool(attrs.transpose_b)]
-    return Problem(
-        [[extent or AT_RUN_TIME for extent in shape] for shape in shapes], transposed, inputs[0].dtype, dtype
-    )
-
-
-def _shape(problem: Problem, inputs: Sequence[te.Tensor]) -> list[IntExpr]:
-    """The shape of the result, of tensors some of whose extents may be expressions."""
-    (batch, *left), (batch_of_right, *right) = (tensor.shape for tensor in inputs)
-    is_one = problem.shapes[0][0] == 1
-    return [
-        batch_of_right if is_one else batch,
-        left[1 if problem.transposed[0] else 0],
-        right[0 if problem.transposed[1] else 1],
-    ]
-
-
-def _compute(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Type) -> list[te.Tensor]:
-    problem = _problem(attrs, inputs, result.dtype)
-    if problem is None:
-        raise ValueError("the strategy has no oneDNN for such a product")
-    text = json.dumps(problem._asdict())
-    product = te.extern(
-        _shape(problem, inputs),
-        inputs,
-        lambda ins, outs: tir.call_packed(PACKED_FUNCTION, text, *ins, *outs),
-        dtype=problem.result,
-        name="batch_matmul",
-        tag="batch_matmul_onednn",
-    )
-    return [product]
-
-
-def _schedule(_attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.target.Target) -> te.Schedule:
-    """What TVM fuses behind the product is computed on all cores."""
-    with target:
-        s = te.create_schedule([out.op for out in outs])
-        te.schedule.AutoInlineInjective(s)
-        for out in outs:
-            if not isinstance(out.op, te.ExternOp):
-                topi.x86.injective.schedule_injective_from_existing(s, out)
-    return s
-
-
-@generic.batch_matmul_strategy.register("cpu", override=True)
-def _strategy(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Type, target: tvm.target.Target
-) -> registry.OpStrategy:
-    """TVM's own, and oneDNN's, which is preferred where it can."""
-    strategy = x86.batch_matmul_strategy_cpu(attrs, inputs, result, target)
-    problem = _problem(attrs, inputs, result.dtype) if library.NAME in target.libs else None
-    if problem is not None and is_capable(problem):
-        strategy.add_implementation(_compute, _schedule, name="batch_matmul.onednn", plevel=ABOVE_TVM)
-    return strategy

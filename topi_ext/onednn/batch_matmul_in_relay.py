@@ -1,0 +1,72 @@
+"""The strategy by which Relay computes nn.batch_matmul with oneDNN. Importing this module registers it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relay, te, topi
+from tvm.relay.op import op as registry
+
+from .._register import known
+from .._types import IntExpr
+from . import library
+from .batch_matmul import AT_RUN_TIME, Problem, is_capable, product
+
+ABOVE_TVM = 40  # the level of TVM's own bindings is up to 15
+generic: Any = importlib.import_module("tvm.relay.op.strategy.generic")
+x86: Any = importlib.import_module("tvm.relay.op.strategy.x86")
+
+
+def _problem(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], dtype: str) -> Problem | None:
+    """The problem of an nn.batch_matmul, or None where it is not one for oneDNN."""
+    shapes = [[known(extent) for extent in tensor.shape] for tensor in inputs]
+    if any(0 in shape for shape in shapes) or inputs[0].dtype != inputs[1].dtype:
+        return None
+    transposed = [bool(attrs.transpose_a), bool(attrs.transpose_b)]
+    return Problem(
+        [[extent or AT_RUN_TIME for extent in shape] for shape in shapes], transposed, inputs[0].dtype, dtype
+    )
+
+
+def _shape(problem: Problem, inputs: Sequence[te.Tensor]) -> list[IntExpr]:
+    """The shape of the result, of tensors some of whose extents may be expressions."""
+    (batch, *left), (batch_of_right, *right) = (tensor.shape for tensor in inputs)
+    is_one = problem.shapes[0][0] == 1
+    return [
+        batch_of_right if is_one else batch,
+        left[1 if problem.transposed[0] else 0],
+        right[0 if problem.transposed[1] else 1],
+    ]
+
+
+def _compute(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Type) -> list[te.Tensor]:
+    problem = _problem(attrs, inputs, result.dtype)
+    if problem is None:
+        raise ValueError("the strategy has no oneDNN for such a product")
+    return [product(problem, _shape(problem, inputs), inputs)]
+
+
+def _schedule(_attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.target.Target) -> te.Schedule:
+    """What TVM fuses behind the product is computed on all cores."""
+    with target:
+        s = te.create_schedule([out.op for out in outs])
+        te.schedule.AutoInlineInjective(s)
+        for out in outs:
+            if not isinstance(out.op, te.ExternOp):
+                topi.x86.injective.schedule_injective_from_existing(s, out)
+    return s
+
+
+@generic.batch_matmul_strategy.register("cpu", override=True)
+def _strategy(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Type, target: tvm.target.Target
+) -> registry.OpStrategy:
+    """TVM's own, and oneDNN's, which is preferred where it can."""
+    strategy = x86.batch_matmul_strategy_cpu(attrs, inputs, result, target)
+    problem = _problem(attrs, inputs, result.dtype) if library.NAME in target.libs else None
+    if problem is not None and is_capable(problem):
+        strategy.add_implementation(_compute, _schedule, name="batch_matmul.onednn", plevel=ABOVE_TVM)
+    return strategy
