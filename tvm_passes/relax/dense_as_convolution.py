@@ -34,7 +34,7 @@ class OfMatmul(Rule):
 
     def plan(self, match: Match) -> Answer | Refusal:
         data, weight = shape_of(match.data), match.graph.constant(match.weight)
-        if weight is None or weight.ndim != 2 or match.data.ty.ndim != 2:
+        if weight is None or weight.ndim != 2 or match.data.ty.ndim < 2:
             return NO_MATCH
         if data is None or 0 in (*data, *weight.shape):
             return Refusal("a shape is dynamic, or a tensor empty")
@@ -45,11 +45,11 @@ class OfMatmul(Rule):
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> Expr:
-        (rows, length), weight = known_shape(match.data), match.graph.constant(match.weight)
+        (*rows, length), weight = known_shape(match.data), match.graph.constant(match.weight)
         filters = np.ascontiguousarray(weight.T).reshape(-1, 1, 1, length)
-        pixels = relax.op.reshape(match.data, (rows, 1, 1, length))
+        pixels = relax.op.reshape(match.data, (math.prod(rows), 1, 1, length))
         products = conv2d_nhwc(pixels, relax.const(filters, "float32"))
-        return relax.op.reshape(products, (rows, len(filters)))
+        return relax.op.reshape(products, (*rows, len(filters)))
 
 
 class OfTransposedPixels(Rule):
