@@ -10,7 +10,7 @@ from torch import nn
 import frontends.relax
 import topi_ext
 import tvm_passes
-from tests.relax.modules import CUDA, QUICK, compiled, module_of, run
+from tests.relax.modules import CUDA, QUICK, compiled, module_of, run, types_of
 from topi_ext.conv2d_nhwc import onednn
 from tvm_passes.analysis.targets import target_of
 from tvm_passes.relax import FuseConv2dNHWC, convolution_pipeline
@@ -331,11 +331,56 @@ def test_of_a_batch_that_is_known_at_run_time_the_kind_is_compared():
     assert operators(result) == [CONVOLUTION]
 
 
-def test_shapes_that_are_not_known_stay():
-    images = relax.TensorType((tvm.tirx.Var("n", "int64"), 9, 12, 3), "float32")
-    result, refused = converted(of_images(lambda x: relax.op.permute_dims(convolution(x)), images))
+LENGTHS = {name: tvm.tirx.Var(name, "int64") for name in "nhwc"}
+
+
+def residual_block(x):
+    branch = relax.op.nn.relu(plus_one(convolution(x, padding=1), 4))
+    return relax.op.nn.relu(relax.op.add(convolution(plus_one(x), padding=1), branch))
+
+
+@pytest.mark.parametrize(
+    "shape, target",
+    [(("n", 9, 12, 3), name) for name in TARGETS] + [(("n", "h", "w", 3), "onednn")] * onednn.is_available(),
+    ids=str,
+)
+def test_batches_and_sizes_may_be_known_only_at_run_time(shape, target):
+    images = relax.TensorType([LENGTHS.get(extent, extent) for extent in shape], "float32")
+    module = of_images(residual_block, images)
+    result, refused = converted(module, TARGETS[target])
+    assert sorted(operators(result)) == ["relax.add", CONVOLUTION, CONVOLUTION]
+    assert not refused
+    mine, theirs = compiled(result, TARGETS[target]), compiled(module)
+    for extents in ({"n": 1, "h": 9, "w": 12}, {"n": 3, "h": 4, "w": 7}):
+        array = np.random.default_rng(0).random([extents.get(extent, extent) for extent in shape], "float32")
+        np.testing.assert_allclose(run(mine, [array])[0], run(theirs, [array])[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "shape, target, reason",
+    [
+        (("n", 9, 12, 3), CUDA, "the batch is dynamic, for which the target has no kernel"),
+        ((2, "h", 12, 3), QUICK, "the size of the images is dynamic, for which the target has no kernel"),
+        ((2, 9, 12, "c"), QUICK, "the number of channels is dynamic"),
+    ],
+    ids=str,
+)
+def test_shapes_that_are_not_known_stay(shape, target, reason):
+    images = relax.TensorType([LENGTHS.get(extent, extent) for extent in shape], "float32")
+    module = of_images(lambda x: relax.op.permute_dims(convolution(x)), images)
+    result, refused = converted(module, target, "float16" if target is CUDA else None)
     assert "relax.nn.conv2d" in operators(result)
-    assert refused == {"the shape is dynamic"}
+    assert refused == {reason}
+
+
+def test_fully_connected_layers_of_sequences():
+    sequences = np.random.default_rng(0).random((2, 3, 5, 8), "float32")
+    weight = np.random.default_rng(1).random((8, 6), "float32")
+    module = of_images(lambda x: relax.op.matmul(x, relax.const(weight)), *types_of([sequences]))
+    result, _ = converted(module)
+    assert CONVOLUTION in operators(result) and "relax.matmul" not in operators(result)
+    (found,) = run(compiled(result), [sequences])
+    np.testing.assert_allclose(found, sequences @ weight, rtol=1e-5, atol=1e-5)
 
 
 def test_variables_of_the_same_value_are_told_apart():

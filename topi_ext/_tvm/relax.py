@@ -390,4 +390,6 @@ def _type_of(type_: ir.Type) -> TensorType | TupleType | None:
 def _relax_type(type_: TensorType | TupleType) -> ir.Type:
     if isinstance(type_, TupleType):
         return relax.TupleType([_relax_type(field) for field in type_.fields])
-    return relax.TensorType(list(type_.shape), type_.dtype)
+    simplify = Analyzer().simplify  # as TVM does: equal extents are the same expressions then
+    shape = [each if isinstance(each, int) else simplify(each) for each in type_.shape]
+    return relax.TensorType(shape, type_.dtype)

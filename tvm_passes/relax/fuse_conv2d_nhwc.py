@@ -11,7 +11,7 @@ import numpy as np
 from tvm_ffi import structural_equal
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.op import has_kernel
+from topi_ext.conv2d_nhwc.op import has_kernel, takes_any_size
 from topi_ext.conv2d_nhwc.problem import MAX_ELEMENTS, GivenActivation
 
 import tvm
@@ -31,7 +31,7 @@ from ..convolution.fused_call import (
     why_not_in_order,
 )
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
-from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, known_shape, op_name, shape_of, tensors_of
+from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, extents_of, known_shape, op_name, tensors_of
 from .rule_pass import rule_pass
 from .shuffles import SpelledShuffle, spelled_by
 
@@ -69,11 +69,18 @@ class OfConv2d(Rule):
         dtype, attrs = dtype_of(match.data), match.conv.attrs
         if dtype not in FLOATS or {dtype_of(match.root), dtype_of(match.weight)} != {dtype}:
             return Refusal(f"the types are not all {' or '.join(FLOATS)}")
-        data, weight, result = map(shape_of, (match.data, match.weight, match.root))
+        data, weight, result = map(extents_of, (match.data, match.weight, match.root))
         if data is None or weight is None or result is None:
-            return Refusal("the shape is dynamic")
+            return Refusal("the rank is dynamic")
+        channels, filters = data[3], result[3]
+        if channels is None or filters is None or None in weight:
+            return Refusal("the number of channels is dynamic")
         computed_in = self.to_be if self.to_be and dtype == "float32" else dtype
-        if not has_kernel(data[3], result[3], int(attrs.groups), computed_in, self.target):
+        if None in data[1:3] and not takes_any_size(computed_in, self.target):
+            return Refusal("the size of the images is dynamic, for which the target has no kernel")
+        if data[0] is None and self.target.kind.name != "llvm":
+            return Refusal("the batch is dynamic, for which the target has no kernel")
+        if not has_kernel(channels, filters, int(attrs.groups), computed_in, self.target):
             return Refusal(f"the target has no kernel for {computed_in}")
         if computed_in != dtype and not all(
             holds(computed_in, match.graph.constant(each)) for each in (match.data, match.weight)
@@ -83,7 +90,7 @@ class OfConv2d(Rule):
             return Refusal("the result is in another layout")
         if 0 in (*data, *weight, *result):
             return Refusal("a tensor is empty")
-        if max(math.prod(data), math.prod(result)) > MAX_ELEMENTS:
+        if max(math.prod(extent or 1 for extent in shape) for shape in (data, result)) > MAX_ELEMENTS:
             return Refusal("a tensor has too many elements")
         if min(attrs.padding) < 0:
             return Refusal("the padding is negative")

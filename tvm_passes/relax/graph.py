@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from topi_ext._register import known
+
 from tvm import relax
 from tvm.ir import Expr, GenericConst
 from tvm.relax.dpl import DFPattern
@@ -120,12 +122,17 @@ def op_name(expr: Expr) -> str:
     return str(getattr(getattr(expr, "op", None), "name", ""))
 
 
+def extents_of(expr: Expr) -> tuple[int | None, ...] | None:
+    """The shape of a tensor, with None for extents that are no numbers; None where the rank is unknown."""
+    shape = getattr(expr.ty, "shape", None)
+    return tuple(map(known, shape.values)) if isinstance(shape, relax.ShapeExpr) else None
+
+
 def shape_of(expr: Expr) -> tuple[int, ...] | None:
     """The shape of a tensor; None where an extent is not a number, or the expression no tensor."""
-    shape = getattr(expr.ty, "shape", None)
-    if not isinstance(shape, relax.ShapeExpr) or not all(hasattr(each, "value") for each in shape.values):
-        return None
-    return tuple(int(extent) for extent in shape.values)
+    extents = extents_of(expr)
+    numbers = tuple(extent for extent in extents or () if extent is not None)
+    return numbers if extents is not None and len(numbers) == len(extents) else None
 
 
 def known_shape(expr: Expr) -> tuple[int, ...]:
