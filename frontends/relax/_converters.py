@@ -12,6 +12,7 @@ from torch import fx
 from tvm import relax
 
 from .._pytorch.resizing import Axis, is_ignored
+from ..errors import ImportFailure
 from ._max_pool import maxima_and_places, places_of_adaptive_windows, places_of_windows
 from ._onnx.node import dtype_of, shape_of
 from ._resample import resampled, resampled_bytes
@@ -37,6 +38,7 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
     """By the name of an operator of torch, what makes its node in Relax."""
     return {
         **dict.fromkeys(("bmm.default", "matmul.default", "mm.default"), _matmul),
+        "_native_batch_norm_legit_functional.default": _batch_norm_by_the_batch,
         "_upsample_bicubic2d_aa.default": functools.partial(_resized, "cubic", True),
         "_upsample_bilinear2d_aa.default": functools.partial(_resized, "linear", True),
         "adaptive_max_pool2d.default": _adaptive_max_pool,
@@ -128,6 +130,13 @@ def _rounded(importer: Importer, sums: Any, data: Any) -> Any:
     sums = importer.block_builder.emit(sums)
     dtype = str(data.ty.dtype.dtype)
     return sums if _accumulator(data) == dtype else importer.block_builder.emit(relax.op.astype(sums, dtype))
+
+
+def _batch_norm_by_the_batch(node: fx.Node, importer: Importer) -> Any:
+    """TVM has other numbers for the moments of the batch, the second and third result."""
+    if any(user.args[1] in (1, 2) and user.users for user in node.users):
+        raise ImportFailure("Relax has no moments of native_batch_norm: compute them by torch.var_mean")
+    return importer._batch_norm_legit_functional(node)
 
 
 POOLS = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}

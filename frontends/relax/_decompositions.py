@@ -100,6 +100,7 @@ def _of_tensors() -> dict[Any, Call]:
         aten.exp2.default: lambda x: 2.0**x,
         aten.kthvalue.default: _kthvalue,
         aten.native_group_norm.default: _group_norm,
+        aten.native_layer_norm.default: _layer_norm,
         aten.prod.dim_int: _prod,
         aten.rrelu_with_noise_functional.default: _rrelu,
         aten.var_mean.correction: _var_mean,
@@ -290,7 +291,15 @@ def _any(x: Tensor, *arguments: Any) -> Any:
     return found.to(x.dtype) if x.dtype == torch.uint8 else found  # as in torch
 
 
+def _layer_norm(x: Tensor, *arguments: Any) -> Any:
+    if x.dtype != torch.float64:  # which TVM's does not take
+        return NotImplemented
+    return _of_torch(aten.native_layer_norm.default)(x, *arguments)
+
+
 def _group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *arguments: Any) -> Any:
+    if x.dtype == torch.float64:
+        return _group_norm_of_doubles(x, weight, bias, *arguments)
     if x.dtype == torch.bfloat16:  # which TVM's does not take
         exact = (None if each is None else each.float() for each in (x, weight, bias))
         return tree_map(lambda each: each.to(x.dtype), aten.native_group_norm(*exact, *arguments))
@@ -299,6 +308,21 @@ def _group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *argument
     weight = x.new_ones(x.shape[1]) if weight is None else weight
     bias = x.new_zeros(x.shape[1]) if bias is None else bias
     return aten.native_group_norm(x, weight, bias, *arguments)
+
+
+def _group_norm_of_doubles(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: int, channels: int, size: int, *options: Any
+) -> Any:
+    groups, eps = options
+    grouped = x.reshape(batch, groups, channels // groups * size)
+    mean = grouped.mean(-1, keepdim=True)
+    factor = torch.rsqrt(grouped.var(-1, correction=0, keepdim=True) + eps)
+    normal, of_channels = ((grouped - mean) * factor).reshape(x.shape), (channels, *[1] * (x.dim() - 2))
+    if weight is not None:
+        normal = normal * weight.reshape(of_channels)
+    if bias is not None:
+        normal = normal + bias.reshape(of_channels)
+    return normal, mean.squeeze(-1), factor.squeeze(-1)
 
 
 def _var_mean(x: Tensor, axis: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:

@@ -123,6 +123,10 @@ REFUSED = {
         lambda b, s, i: torch.linalg.svdvals(b),
         "Relax has no equivalent of a part of Of: .*linalg_svd",
     ),
+    "moments": (
+        lambda b, s, i: torch.native_batch_norm(b, None, None, s[:4].clone(), s[4:8].clone(), True, 0.1, 0.1),
+        "Relax has no moments of native_batch_norm: compute them by torch.var_mean",
+    ),
     "wrong": (lambda b, s, i: b @ s, "torch cannot export Of: "),
 }
 

@@ -228,6 +228,10 @@ CASES = {
     "layer_norm": (lambda x: F.layer_norm(x, (7, 9), X[0, 0], None, 0.1), [X]),
     "group_norm": (lambda x: F.group_norm(x, 2, BIAS[:4], BIAS[2:], 0.1), [X]),
     "group_norm_plain": (lambda x: (F.group_norm(x, 2), F.group_norm(x, 4, BIAS[:4])), [X]),
+    "norms_of_doubles": (
+        lambda x: (F.layer_norm(x, (7, 9), eps=0.1), F.group_norm(x, 2, x[0, :, 0, 0], x[0, :, 1, 1], 0.1)),
+        [X.double()],
+    ),
     "instance_norm": (lambda x: F.instance_norm(x, weight=BIAS[:4], bias=BIAS[2:], eps=0.1), [X]),
     # NaN and infinities.
     "infinite_bounds": (
