@@ -5,18 +5,10 @@ from __future__ import annotations
 import tvm
 
 # LLVM's names of processors, the best first, and the features that each requires.
+SKYLAKE = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma", "f16c", "bmi2", "adx"}
 PROCESSORS = {
-    "skylake-avx512": {
-        "avx512f",
-        "avx512bw",
-        "avx512cd",
-        "avx512dq",
-        "avx512vl",
-        "fma",
-        "f16c",
-        "bmi2",
-        "adx",
-    },
+    "cascadelake": SKYLAKE | {"avx512vnni"},  # by which int8 is multiplied twice as fast
+    "skylake-avx512": SKYLAKE,
     "haswell": {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"},
     "nehalem": {"sse4.1", "sse4.2", "popcnt"},
 }

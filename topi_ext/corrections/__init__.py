@@ -21,6 +21,7 @@ Numbers, and what is outside of a tensor:
 | `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
 | `nested_branches` | behind a branch within a branch, reads what it has freed |
 | `overflow` | takes sums and products of integers not to overflow where more is computed from them |
+| `products_of_bytes` | on x86 without VNNI, saturates sums of two products of int8 |
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
 
 Shapes that are known only at run time, or have no elements:
@@ -126,6 +127,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     op_spans,
     overflow,
     pooling,
+    products_of_bytes,
     range,
     remembered_types,
     reshape,
