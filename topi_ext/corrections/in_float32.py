@@ -16,6 +16,7 @@ from .._target import is_for_llvm
 from ..cudnn import batch_matmul
 from . import global_pooling
 
+LONG = 64  # bits, which hold sums of shorter integers
 MANY = 4  # windows of a pooling that a number is in
 FEW_TERMS = 9  # of an average of float16, which `average_pooling` widens on CPUs as it adds them
 Legalize = Callable[[Any, Sequence[relay.Expr], Sequence[relay.Type]], "relay.Expr | None"]
@@ -24,11 +25,11 @@ CONVOLUTIONS = (
     "nn.deformable_conv2d",
 )
 WITH_OUT_DTYPE = *CONVOLUTIONS, "nn.dense", "nn.matmul", "nn.batch_matmul"
-SUMS = (
-    *("sum", "mean", "prod", "cumsum", "cumprod", "variance"),
-    *("nn.global_avg_pool2d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d"),
+AVERAGES = (
+    *("mean", "variance", "nn.global_avg_pool2d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d"),
     *("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d"),
 )
+SUMS = "sum", "prod", "cumsum", "cumprod", *AVERAGES
 
 
 def _erf(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
@@ -143,6 +144,10 @@ def _sums_in_float32(name: str) -> Legalize:
     def legalize(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
         *of_inputs, result = types
         target = tvm.target.Target.current()
+        if name in AVERAGES and "int" in result.dtype and tvm.DataType(result.dtype).bits < LONG:
+            # The type holds an average, but not the sum, nor the number of elements.
+            longer = [relay.cast(each, "int64") for each in inputs]
+            return relay.cast(relay.Call(tvm.ir.Op.get(name), longer, attrs), result.dtype)
         if name in CONVOLUTIONS and _is_copied(name, attrs, of_inputs) and is_for_llvm():
             return _of_widened(tvm.ir.Op.get(name), stock, attrs, inputs, result)
         if name == "nn.batch_matmul" and batch_matmul.is_capable(attrs, of_inputs, result.dtype, target):
