@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import tvm_passes
@@ -230,6 +230,61 @@ def test_quantised_numbers_are_joined():
     expected = np.concatenate([(part - 4.0) * scale / 0.1 for part, scale in parts], 1)
     (found,) = run(from_onnx(model)[0], x)
     np.testing.assert_allclose(found, np.clip(np.round(expected) + 4, 0, 255), atol=1)
+
+
+def test_one_of_two_quantised_numbers_is_chosen():
+    condition = np.random.default_rng(0).random((2, 30)) > 0.5
+    arrays = {"condition": condition, "a": quantised("uint8", 2, 30), **scale_and_zero("a", "uint8", 0.07)}
+    arrays |= {"b": quantised("uint8", 2, 30, seed=1), **scale_and_zero("b", "uint8", 0.11)}
+    arrays |= scale_and_zero("y", "uint8", 0.1)
+    assert_as_onnx_runtime_does("QLinearWhere", arrays, {}, steps=1)
+
+
+@pytest.mark.parametrize("bias", [None, np.float32([100, 200, 300, 400])])
+def test_products_that_onnx_runtime_has_fused_with_their_scales(bias):
+    b = {"b": quantised("int8", 6, 4), "b scale": np.float32([1, 2, 3, 4]) / 100}
+    x = np.random.default_rng(0).normal(size=(2, 6)).astype("float32")
+    zero = {"b zero": np.zeros(4, "int8")}
+    assert_as_onnx_runtime_does("DynamicQuantizeMatMul", {"x": x, **b, **zero, "bias": bias}, {})
+    a = {"a": quantised("uint8", 2, 6), "b": b["b"], "a scale": np.float32(0.02), "b scale": b["b scale"]}
+    a |= {"a zero": np.uint8(100), **zero, "bias": bias}
+    assert_as_onnx_runtime_does("MatMulIntegerToFloat", a, {})
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
+@pytest.mark.parametrize("zero", [True, False])
+def test_weights_of_float8_keep_their_fractions(zero, dtype):
+    w = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    constants = [helper.make_tensor("w", dtype, w.shape, w.ravel()), *weights(scale=np.float32(0.5))]
+    constants += [helper.make_tensor("zero", dtype, (), [0.0])] if zero else []
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scale", *["zero"] * zero], ["float"]),
+        helper.make_node("MatMul", ["x", "float"], ["y"]),
+    ]
+    model = model_of(nodes, [tensor_input("x", (2, 6))], ["y"], constants, 21)
+    x = np.ones((2, 6), "float32")
+    (found,) = run(from_onnx(model)[0], x)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(found, session.run(None, {"x": x})[0], rtol=1e-6)
+
+
+def test_a_bias_of_float16_may_be_an_integer_that_float16_does_not_have():
+    x = np.int32([100_000, -7_000_000, 5])
+    model = model_of(
+        [helper.make_node("DequantizeLinear", ["x", "scale"], ["y"])],
+        *([tensor_input("x", x.shape, "int32")], ["y"], weights(scale=np.float16(0.001)), 21),
+    )
+    (found,) = run(from_onnx(model)[0], x)
+    np.testing.assert_array_equal(found, (x * np.float64(np.float16(0.001))).astype("float16"))
+
+
+def test_a_tensor_quantised_to_float8_is_refused():
+    zero = helper.make_tensor("zero", TensorProto.FLOAT8E4M3FN, (), [0.0])
+    node = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])
+    model = model_of([node], [tensor_input("x", (2,))], ["y"], [*weights(scale=np.float32(0.5)), zero], 21)
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT8E4M3FN
+    with pytest.raises(ImportFailure, match="to float8 is not supported: quantize tensors to int8 or uint8"):
+        from_onnx(model)
 
 
 @pytest.mark.parametrize("result", ["uint8", None])

@@ -77,6 +77,11 @@ def quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: 
     dtype = dtype_of(zero_point) if zero_point is not None else "uint8"
     if zero_point is None and attrs.get("output_dtype", 0):
         dtype = importer.get_type(attrs["output_dtype"])
+    if dtype.startswith("float"):  # as what NumPy has no type for is read
+        raise NotImplementedError(
+            "quantizing to 4 bits or to float8 is not supported: quantize tensors to int8 or uint8 "
+            "(constants may be of those types)"
+        )
     if np.dtype(dtype).kind not in "iu" or np.dtype(dtype).itemsize > 2:
         raise NotImplementedError(f"quantizing to {dtype} is not supported")
     block = attrs.get("block_size", 0)
@@ -93,10 +98,15 @@ def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params
     block = attrs.get("block_size", 0)
     if zero_point is not None and dtype == "float32" and dtype_of(data) in ("int8", "uint8") and not block:
         return relay.qnn.op.dequantize(data, scale, relay.cast(zero_point, "int32"), axis)
-    result = relay.cast(data, "int32")
+    exact = (
+        "float32" if dtype_of(data).startswith("float") else "int32"
+    )  # float8 and 4 bits are read as floats
+    result = relay.cast(data, exact)
     if zero_point is not None:
-        result = result - _of_each(relay.cast(zero_point, "int32"), data, axis, block)
-    return relay.cast(result, dtype) * _of_each(scale, data, axis, block)
+        result = result - _of_each(relay.cast(zero_point, exact), data, axis, block)
+    # In float32, since float16 has no numbers above 65,504, such as those of a bias.
+    scale = _of_each(relay.cast(scale, "float32"), data, axis, block)
+    return relay.cast(relay.cast(result, "float32") * scale, dtype)
 
 
 def _centred(data: relay.Expr, zero: relay.Expr | None) -> relay.Expr:
@@ -208,6 +218,29 @@ def _leaky_relu(x: relay.Expr, attrs: Attrs) -> relay.Expr:
     return relay.nn.leaky_relu(x, attrs.get("alpha", 0.01))  # TVM's own has another default
 
 
+def qlinear_where(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    condition, *given = inputs
+    one, other = (_dequantized(importer, *given[place : place + 3]) for place in (0, 3))
+    chosen = relay.where(condition, one, other) / _scalar(given[6])
+    return _quantized(chosen, _scalar_or_none(given[7]), dtype_of(given[0]))
+
+
+def matmul_integer_to_float(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """What ONNX Runtime makes of a MatMulInteger, the scales, and a bias."""
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = (inputs[place] for place in range(7))
+    product = matmul_integer(importer, importer.onnx_input.of([a, b, a_zero, b_zero]), {}, params)
+    result = relay.cast(product, "float32") * (_scalar(a_scale) * b_scale)
+    return result if bias is None else result + bias
+
+
+def dynamic_quantize_matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """What ONNX Runtime makes of a DynamicQuantizeLinear and what follows it."""
+    a, b, b_scale, b_zero, bias = (inputs[place] for place in range(5))
+    quantized, scale, zero = dynamic_quantize_linear(importer, importer.onnx_input.of([a]), {}, params)
+    given = importer.onnx_input.of([quantized, b, scale, b_scale, zero, b_zero, bias])
+    return matmul_integer_to_float(importer, given, {}, params)
+
+
 def qlinear_concat(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own rounds in fixed point."""
     y_scale, y_zero, *given = inputs
@@ -278,7 +311,9 @@ CONVERTERS: dict[str, Converter] = {
     "ConvInteger": conv_integer,
     "DequantizeLinear": dequantize_linear,
     "DynamicQuantizeLinear": dynamic_quantize_linear,
+    "DynamicQuantizeMatMul": dynamic_quantize_matmul,
     "MatMulInteger": matmul_integer,
+    "MatMulIntegerToFloat": matmul_integer_to_float,
     "QGemm": qgemm,
     "QLinearAdd": _in_floats(lambda a, b, attrs: a + b, 2),
     "QLinearAveragePool": _channels_first(_qlinear_average_pool),
@@ -290,5 +325,6 @@ CONVERTERS: dict[str, Converter] = {
     "QLinearMul": _in_floats(lambda a, b, attrs: a * b, 2),
     "QLinearSigmoid": _in_floats(lambda x, attrs: relay.sigmoid(x), 1),
     "QLinearSoftmax": qlinear_softmax,
+    "QLinearWhere": qlinear_where,
     "QuantizeLinear": quantize_linear,
 }
