@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.helpers import module, numbers
 from tests.runtime.test_model import AS, TYPES_OF_ELEMENTS, aligned, to_numpy
@@ -247,6 +248,10 @@ def test_nested_and_transformed_tensors(models):
         models["float32"](nested)
     with pytest.raises(TypeError, match="Model: x has no memory of its own"):
         torch.func.vmap(lambda x: models["float32"](x)["output0"])(torch.zeros(2, *STATIC))
+    with FakeTensorMode(), pytest.raises(TypeError, match="Model: x has no memory of its own"):
+        models["float32"](torch.zeros(STATIC))
+    with pytest.raises(TypeError, match="Model: x is being traced, and a trace would keep this one result"):
+        torch.jit.trace(lambda x: models["float32"](x)["output0"], torch.zeros(STATIC))
 
 
 # --- results, and what happens to inputs, models and memory afterwards

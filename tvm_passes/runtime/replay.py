@@ -16,7 +16,7 @@ import numpy as np
 from .arrays import Array
 from .cuda_driver import driver
 from .memory import Place, overlaps
-from .tensors import ALIGNMENT, NUMPY, TORCH, Kind, Tensor
+from .tensors import ALIGNMENT, NUMPY, TORCH, Kind, Tensor, why_unreadable
 
 
 class Replay:
@@ -131,11 +131,7 @@ def _is_like(value: Tensor, tensor: Any) -> bool:
         return False
     if value.layout is not torch.strided or value.device != tensor.device or not _same_type(value, tensor):
         return False
-    try:
-        value.data_ptr()
-    except RuntimeError:  # inside torch.func's transforms
-        return False
-    return True
+    return why_unreadable(value) is None
 
 
 def _is_of_type(value: Tensor, type_: tuple[tuple[int, ...], str]) -> bool:

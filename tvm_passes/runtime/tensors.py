@@ -43,11 +43,7 @@ class _Torch:
             return f"is quantized: give {name}.dequantize(), or {name}.int_repr()"
         if tensor.is_complex():
             return f"is {tensor.dtype}, which TVM lacks: give {name}.real or {name}.imag"
-        try:
-            tensor.data_ptr()
-        except RuntimeError:
-            return "has no memory of its own, as inside torch.func's transforms: give a plain tensor"
-        return None
+        return why_unreadable(tensor)
 
     def type_of(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], str]:
         return tuple(tensor.shape), str(tensor.dtype).replace("torch.", "")
@@ -154,6 +150,20 @@ class _Numpy:
 
 
 TORCH, TVM, NUMPY = KINDS = _Torch(), _Tvm(), _Numpy()  # in the order in which they decide on outputs
+
+
+def why_unreadable(tensor: torch.Tensor) -> str | None:
+    """Why TVM cannot take the elements of a tensor from its memory; of one on meta its device tells more."""
+    import torch
+
+    if torch.jit.is_tracing():  # which cannot look inside
+        return "is being traced, and a trace would keep this one result for all inputs: trace the network"
+    try:
+        if tensor.data_ptr() or not tensor.numel() or tensor.is_meta:
+            return None
+    except RuntimeError:  # inside torch.func's transforms; a fake tensor, as of torch.export, is at 0
+        pass
+    return "has no memory of its own, as inside torch.func's transforms and torch.export: give a plain tensor"
 
 
 def kind_of(value: object) -> Kind | None:
