@@ -262,6 +262,13 @@ def test_outputs_without_a_permission(tvm_passes_command, files, monkeypatch, li
     assert "Find" not in answer.err
 
 
+@pytest.mark.parametrize("line", ["compile relu.onnx -o network", "profile relu.onnx"])
+def test_a_target_of_another_machine(tvm_passes_command, files, line):
+    answer = tvm_passes_command(*line.split(), "--target", "llvm -mtriple=aarch64-linux-gnu")
+    assert answer.status == 1 and "--target: the target is for aarch64-linux-gnu, and this" in answer.error
+    assert "Find" not in answer.err
+
+
 def test_a_folder_in_a_file(tvm_passes_command, files):
     answer = tvm_passes_command("compile", "relu.onnx", "-o", "letter.txt/network")
     assert answer.status == 1 and "letter.txt is a file: give a folder" in answer.error

@@ -172,6 +172,12 @@ NOT_HERE = "compile: there is no cuda.* here: give device=, or compile by runtim
         ("llvm", {"device": "cuda:x"}, "'cuda:x' is no device"),
         ("llvm", {"device": "cuda:77"}, NOT_HERE),
         ("c", {}, 'the target "c" is source code'),
+        (
+            "llvm -mtriple=aarch64-linux-gnu",
+            {},
+            "compile: the target is for aarch64-linux-gnu, and this machine has x86_64 and Linux: compile",
+        ),
+        ("llvm -mtriple=x86_64-pc-windows-msvc", {}, "for x86_64-pc-windows-msvc, and this machine has"),
         ("llvm", {"cuts": True}, "compile: there is no option cuts: give some of cut, copy_outputs"),
     ],
 )

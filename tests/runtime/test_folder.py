@@ -113,6 +113,13 @@ def test_a_library_is_not_saved_for_another_target(tmp_path, make, compiled, giv
     runtime.save(tmp_path, lib, make, compiled)
 
 
+def test_a_library_is_not_saved_for_another_machine(tmp_path):
+    make, target = colours()[0], "llvm -mtriple=aarch64-linux-gnu"
+    with pytest.raises(ValueError, match="save: the target is for aarch64-linux-gnu, and this machine has"):
+        runtime.save(tmp_path / "folder", runtime.build_library(make, target), make, target)
+    assert not (tmp_path / "folder").exists()
+
+
 def test_a_library_is_not_saved_with_another_module(tmp_path):
     lib = runtime.build_library(bright_pixels()[0], TARGET)
     x = relay.var("x", shape=(2,))

@@ -17,7 +17,7 @@ from ..runtime.manifest import MANIFEST
 from .errors import CommandError, check_can_write_folder, writing
 from .models import Model
 from .progress import say, step
-from .work import find, target_of
+from .work import check_is_for_here, find, target_of
 
 if TYPE_CHECKING or tvm_in_use.has_relay:
     from .pipelines import prepare
@@ -27,6 +27,7 @@ else:
 
 def run(args: argparse.Namespace) -> None:
     folder, target = Path(args.output), target_of(args.target)
+    check_is_for_here(target)
     _check_free(folder)
     model = find(args)
     sizes = {size: _compiled(args, model.in_batches_of(size)) for size in args.batch}

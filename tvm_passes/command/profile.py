@@ -32,7 +32,7 @@ from .errors import CommandError, check_can_write, writing
 from .images import ImageInput, read_image
 from .peers import peer_of
 from .progress import say, step
-from .work import Work
+from .work import Work, check_is_for_here, target_of
 
 if TYPE_CHECKING or tvm_in_use.has_relay:
     from .pipelines import prepare
@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> None:
         check_can_write(path)
     if args.chart:
         check_is_chart(args.chart)
+    check_is_for_here(target_of(args.target))
     image = read_image(args.image) if args.image else None
     work = prepare(args)
     _check_device(args, work.target)

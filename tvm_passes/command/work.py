@@ -10,6 +10,7 @@ from topi_ext import cpu_target
 import tvm
 
 from ..analysis.targets import parsed
+from ..runtime import runs_here
 from .errors import CommandError, one_line, require_relay
 from .models import Imported, Model, find_model, resolve
 from .progress import say, step
@@ -58,6 +59,14 @@ def target_of(text: str) -> tvm.target.Target:
             f'TVM does not know --target "{text}" ({one_line(reason)}): give llvm, native, or such as '
             '"cuda -arch=sm_90"'
         ) from reason
+
+
+def check_is_for_here(target: tvm.target.Target) -> None:
+    """Check this before anything that takes time."""
+    try:
+        runs_here.check_is_for_here(target, "--target")
+    except ValueError as reason:
+        raise CommandError(one_line(reason)) from reason
 
 
 def named_pass(name: str) -> tvm.transform.Pass:

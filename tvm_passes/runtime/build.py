@@ -15,6 +15,7 @@ from .compiled_for import remember
 from .libraries import Library, built, signature_of
 from .model import Model, check_options, device_here
 from .params_argument import checked
+from .runs_here import check_is_for_here
 
 
 def compile(
@@ -46,6 +47,7 @@ def compile(
     params = checked(mod, params, "compile")
     target = _target_of(mod, target, "compile")
     check_options(options, "compile")
+    check_is_for_here(target, "compile")
     device = device_here(device or target.kind.name, "compile")
     lib, signature = built(mod, target, params, run_here=True), signature_of(mod)
     if options.get("cut") is True and signature.padded_rows is not None:

@@ -164,7 +164,7 @@ def _made(
     caller: str,
 ) -> Path:
     """The folder, which is made if the rest can be written to it."""
-    target_of(target, caller)
+    runs_here.check_is_for_here(target_of(target, caller), caller)
     try:
         json.dumps(about)
     except (TypeError, ValueError) as error:

@@ -95,6 +95,19 @@ def machine_of(target: tvm.target.Target) -> str:
     return str(target.attrs.get("mtriple", platform.machine())).partition("-")[0]
 
 
+def check_is_for_here(target: tvm.target.Target, caller: str) -> None:
+    """Raise ValueError if code for this target can neither be linked nor run on this machine.
+
+    TVM fails late, in the linker or in LLVM, which may end the process.
+    """
+    triple, here = str(target.attrs.get("mtriple", "")), f"{platform.machine()} and {platform.system()}"
+    if triple and not (machine_of(target) == platform.machine() and platform.system().lower() in triple):
+        raise ValueError(
+            f"{caller}: the target is for {triple}, and this machine has {here}: compile there, or leave out "
+            "-mtriple"
+        )
+
+
 def features_of(target: tvm.target.Target) -> list[str]:
     """The vector extensions that an LLVM target requires, by their names in Linux."""
     names = [str(each) for each in target.attrs.get("mattr", []) if str(each).startswith("+")]
