@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from topi_ext._register import known
-
 from tvm import relax
 from tvm.ir import Expr, GenericConst
 from tvm.relax.dpl import DFPattern
@@ -125,7 +123,9 @@ def op_name(expr: Expr) -> str:
 def extents_of(expr: Expr) -> tuple[int | None, ...] | None:
     """The shape of a tensor, with None for extents that are no numbers; None where the rank is unknown."""
     shape = getattr(expr.ty, "shape", None)
-    return tuple(map(known, shape.values)) if isinstance(shape, relax.ShapeExpr) else None
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    return tuple(int(extent) if hasattr(extent, "value") else None for extent in shape.values)
 
 
 def shape_of(expr: Expr) -> tuple[int, ...] | None:

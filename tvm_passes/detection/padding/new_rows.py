@@ -46,9 +46,9 @@ def _shape_with_rows(
         raise NotStatic("a shape depends on the number of valid rows")
     (axis,) = depending
     if expected is not None and walk.counted(values[axis]) == expected.counted:
-        rows, values[axis] = expected, expected.capacity
-    else:
-        rows = walk.rows(values[axis]) if isinstance(values[axis], Dim) else None
+        values[axis] = expected.capacity
+        return [walk.length(value) for value in values], expected, axis
+    rows = walk.rows(values[axis]) if isinstance(values[axis], Dim) else None
     if rows is None:
         raise NotStatic("a shape depends on the number of valid rows")
     return [walk.length(value) for value in values], rows, axis
