@@ -22,6 +22,7 @@ from ...cleanup.separate_scalars import with_separate_scalars
 from ...engine.graph import Graph, belongs_to_a_backend
 from ...engine.without_collector import without_collector
 from ..arrays import Array
+from ..checked_reshapes import with_checked_reshapes
 from ..completed import completed
 from ..concurrency import plan_memory
 from ..executors import Library, executor_of
@@ -104,7 +105,7 @@ def _built(
     # TVM compiles each computation of weights alone: for batch norms and layouts of a detector, five seconds.
     mod = with_separate_scalars(completed(fold_constants(with_weights(mod, params))))
     if not is_static:
-        return relay.vm.compile(mod, target)
+        return relay.vm.compile(with_checked_reshapes(mod), target)
     lib = relay.build(mod, target)
     name_apart(lib, [param.name_hint for param in mod["main"].params])
     if target.kind.name == "cuda":
