@@ -87,6 +87,9 @@ OF_FILTERED = {
     "three of each": lambda boxes: relay.reshape(
         dyn.broadcast_to(relay.expand_dims(boxes, 1), expanded(relay.sort(boxes, 0), 3)), (-1, 4)
     ),
+    "sampled": lambda boxes: relay.image.grid_sample(
+        relay.reshape(boxes, (-1, 1, 2, 2)), relay.reshape(boxes * relay.const(1e-3), (-1, 2, 2, 1))
+    ),
     "the first in order": lambda boxes: first_rows(
         taken_in_order(boxes, relay.argsort(column(boxes, 2), 0, False, "int64")), 7
     ),

@@ -60,6 +60,7 @@ OF_OPERATORS = {
     "shape_of": _shape_of,
     **dict.fromkeys(("topi_ext.paste_masks", "topi_ext.encode_masks"), row_by_row.of_masks_and_boxes),
     "topi_ext.heatmaps_to_keypoints": row_by_row.heatmaps_to_keypoints,
+    "image.grid_sample": row_by_row.grid_sample,
     "image.resize2d": row_by_row.resize2d,
     "gather": row_by_row.gather,
     # along axes without rows

@@ -52,6 +52,11 @@ def of_masks_and_boxes(walk: Walk, call: relay.Call, args: list[Became]) -> Padd
     return walk.padded(call, args, _rows_of_all("masks and boxes", args), 0)
 
 
+def grid_sample(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """Each image is sampled at its own points, as rotated regions are, of one map expanded to all of them."""
+    return walk.padded(call, args, _rows_of_all("images and points", args), 0)
+
+
 def heatmaps_to_keypoints(walk: Walk, call: relay.Call, args: list[Became]) -> tuple[Padded, ...]:
     """Padding gets a roi at infinity, for which nothing is computed."""
     rows = _rows_of_all("maps and rois", args)
