@@ -18,9 +18,9 @@ from tvm.relax.dpl import is_op
 from ..analysis.alignment import aligned_filters, why_no_more_filters
 from ..convolution.fused_call import FusedCall
 from ..engine.contract import NO_MATCH, Answer, Match, Refusal, Rule
-from .fuse_conv2d_nhwc import CONVOLUTION
 from .graph import dtype_of, known_shape, op_name, shape_of
 from .rule_pass import rule_pass
+from .take_in import CONVOLUTION
 
 
 class _Type(NamedTuple):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import reduce
-from operator import or_
 
 import numpy as np
-from tvm_ffi import structural_equal
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
 from topi_ext.conv2d_nhwc.op import has_kernel, takes_any_size
-from topi_ext.conv2d_nhwc.problem import MAX_ELEMENTS, GivenActivation
+from topi_ext.conv2d_nhwc.problem import MAX_ELEMENTS
 
 import tvm
 from tvm import relax
@@ -20,32 +16,14 @@ from tvm.ir import Expr
 from tvm.relax.dpl import TupleGetItemPattern, is_op, wildcard
 
 from ..analysis.half_precision import holds
-from ..analysis.known_activations import MAX_OPERATORS, known_activation
 from ..analysis.shuffles import Shuffle
-from ..convolution.fused_call import (
-    QUANTIZED,
-    FusedCall,
-    why_no_activation,
-    why_no_residual,
-    why_no_shuffle,
-    why_not_in_order,
-)
+from ..convolution.fused_call import QUANTIZED, FusedCall, why_no_residual, why_no_shuffle
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
-from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, extents_of, known_shape, op_name, tensors_of
+from .graph import FLOATS, dtype_of, extents_of, known_shape, op_name
 from .rule_pass import rule_pass
 from .shuffles import SpelledShuffle, spelled_by
-
-CONVOLUTION = "topi_ext.conv2d_nhwc"
-ACTIVATIONS: dict[str, Callable[[Expr], GivenActivation]] = {
-    "relax.nn.relu": lambda call: "relu",
-    "relax.nn.leakyrelu": lambda call: ("leaky_relu", float(call.attrs.alpha)),
-    "relax.clip": lambda call: ("clip", *bounds_of(call)),
-    "relax.nn.gelu": lambda call: "gelu",
-    "relax.nn.gelu_tanh": lambda call: "gelu_tanh",
-    "relax.nn.silu": lambda call: "silu",
-    "relax.sigmoid": lambda call: "sigmoid",
-    "relax.tanh": lambda call: "tanh",
-}
+from .take_in import CONVOLUTION, Grow, TakeIn, has_type_of, of_channels, of_filters, why_complete
+from .take_in_activations import WithActivation, WithPRelu, WithSpelledActivation
 
 
 class OfConv2d(Rule):
@@ -123,35 +101,7 @@ class OfRoundedConv2d(OfConv2d):
         return super().plan(match)
 
 
-class _TakeIn(Rule):
-    """Replace the root with a call that computes it, too; the plan is that call."""
-
-    def __init__(self, to_be: str | None = None) -> None:
-        self.to_be = to_be
-
-    def rewrite(self, match: Match, plan: FusedCall) -> Expr:
-        return plan.call()
-
-
-class _Grow(_TakeIn):
-    """Fold what comes next into the call."""
-
-    conv = is_op(CONVOLUTION)(varg_default_wildcard=True)
-
-    def plan(self, match: Match) -> FusedCall | Refusal:
-        if match.graph.users(match.conv) != [match.root]:  # also if the tensor added depends on it
-            return Refusal("the result of the convolution has other users")
-        if not _has_type_of(match.root, match.conv):
-            return Refusal("the next operator changes the type or the shape")
-        call = FusedCall(match.conv)
-        return _why_complete(call) or self.grown(match, call)
-
-    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        """The call with the root folded in, or why the operator does not do that in this order."""
-        raise NotImplementedError
-
-
-class _WithConstant(_Grow):
+class _WithConstant(Grow):
     """Fold in what is computed with a constant for each channel."""
 
     constant = wildcard()
@@ -160,7 +110,7 @@ class _WithConstant(_Grow):
         return match.graph.constant(match.constant) is not None
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        constant = _of_channels(match, match.constant)
+        constant = of_channels(match, match.constant)
         if constant is None:
             return Refusal("the constant is not one for each channel")
         return _scaled(match, call, *self.factor_and_summand(op_name(match.root), constant), self.to_be)
@@ -174,9 +124,9 @@ class WithBias(_WithConstant):
     """Fold in the addition, or the subtraction, of a constant for each channel."""
 
     pattern = (
-        is_op("relax.add")(_Grow.conv, _WithConstant.constant)
-        | is_op("relax.add")(_WithConstant.constant, _Grow.conv)
-        | is_op("relax.subtract")(_Grow.conv, _WithConstant.constant)
+        is_op("relax.add")(Grow.conv, _WithConstant.constant)
+        | is_op("relax.add")(_WithConstant.constant, Grow.conv)
+        | is_op("relax.subtract")(Grow.conv, _WithConstant.constant)
     )
 
     def factor_and_summand(self, name: str, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -191,16 +141,16 @@ class WithScale(_WithConstant):
     """
 
     pattern = (
-        is_op("relax.multiply")(_Grow.conv, _WithConstant.constant)
-        | is_op("relax.multiply")(_WithConstant.constant, _Grow.conv)
-        | is_op("relax.divide")(_Grow.conv, _WithConstant.constant)
+        is_op("relax.multiply")(Grow.conv, _WithConstant.constant)
+        | is_op("relax.multiply")(_WithConstant.constant, Grow.conv)
+        | is_op("relax.divide")(Grow.conv, _WithConstant.constant)
     )
 
     def factor_and_summand(self, name: str, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return 1 / constant if name == "relax.divide" else constant, np.zeros_like(constant)
 
 
-class WithBatchNorm(_TakeIn):
+class WithBatchNorm(TakeIn):
     """Fold a batch normalization by constant moments into weights and bias.
 
     TVM's FoldBatchnormToConv2D asks neither for the axis nor for what is trained, scaled or centered.
@@ -231,20 +181,10 @@ class WithBatchNorm(_TakeIn):
         gamma, beta, mean, variance = (each.astype("float64") for each in parameters)
         factor = (gamma if attrs.scale else 1) / np.sqrt(variance + float(attrs.epsilon))
         call, shift = FusedCall(match.conv), (beta if attrs.center else 0) - mean * factor
-        return _why_complete(call) or _scaled(match, call, factor, shift, self.to_be)
+        return why_complete(call) or _scaled(match, call, factor, shift, self.to_be)
 
 
-class WithActivation(_Grow):
-    """Fold in an activation, as the first one or the final one."""
-
-    pattern = reduce(or_, (is_op(name)(_Grow.conv, varg_default_wildcard=True) for name in ACTIVATIONS))
-
-    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        activation = ACTIVATIONS[op_name(match.root)](match.root)
-        return why_not_in_order(activation) or _activated(call, activation)
-
-
-class WithShuffle(SpelledShuffle, _TakeIn):
+class WithShuffle(SpelledShuffle, TakeIn):
     """Fold in a depth-to-space: the convolution writes each result to its place in the block.
 
     Why legal: nothing else uses what is in between. The operator takes the channels in the order DCR; for CRD
@@ -269,71 +209,14 @@ class WithShuffle(SpelledShuffle, _TakeIn):
         return call if shuffle.mode == "DCR" else _reordered(match, call, shuffle)
 
 
-class WithPRelu(_TakeIn):
-    """Fold in `where(x > 0, x, slope * x)`, a slope for each channel or for all.
-
-    Why legal: nothing else uses what is in between. In half precision, the product is no longer rounded.
-    """
-
-    conv = is_op(CONVOLUTION)(varg_default_wildcard=True)
-    slope, zero = wildcard(), wildcard()
-    mask = is_op("relax.greater")(conv, zero)
-    scaled = is_op("relax.multiply")(slope, conv) | is_op("relax.multiply")(conv, slope)
-    pattern = is_op("relax.where")(mask, conv, scaled)
-
-    def where(self, match: Match) -> bool:
-        bound = match.graph.constant(match.zero)
-        return bound is not None and not bound.any() and match.graph.constant(match.slope) is not None
-
-    def plan(self, match: Match) -> FusedCall | Refusal:
-        slope, call = _of_channels(match, match.slope), FusedCall(match.conv)
-        if slope is None or not _has_type_of(match.root, match.conv):
-            return Refusal("the slope is not one for each channel")
-        if match.used_elsewhere(match.conv, match.mask, match.scaled):
-            return Refusal("the result of the convolution has other users")
-        if call.activation or call.final_activation or call.residual is not None:
-            return Refusal("it comes after an activation or a residual")
-        call.activation, call.slope = "prelu", relax.const(_of_filters(call, slope).astype("float32"))
-        return _why_complete(call) or call
-
-
-class WithSpelledActivation(_TakeIn):
-    """Fold in an activation that several operators compute, such as `x * clip(x + 3, 0, 6) / 6`.
-
-    Why legal: they are evaluated at many points, among them those around each of their constants, and are
-    the activation there; nothing else uses what they compute in between. In half precision, results in
-    between are no longer rounded.
-    """
-
-    pattern = wildcard()
-
-    def where(self, match: Match) -> bool:  # a network in half precision may compute it in float32
-        return op_name(match.root) in ("relax.multiply", "relax.divide", "relax.astype")
-
-    def plan(self, match: Match) -> FusedCall | Answer | Refusal:
-        region = _spelled(match)
-        if region is None:
-            return NO_MATCH
-        conv, between, around = region
-        users = [user for each in (conv, *between) if each != match.root for user in match.graph.users(each)]
-        if not _has_type_of(match.root, conv) or any(user not in between for user in users):
-            return NO_MATCH
-
-        def compute(points: np.ndarray) -> np.ndarray:
-            return match.graph.evaluated(match.root, {conv: points})
-
-        name, call = known_activation(compute, around), FusedCall(conv)
-        return NO_MATCH if name is None else _why_complete(call) or _activated(call, name)
-
-
-class WithResidual(_Grow):
+class WithResidual(Grow):
     """Fold in the addition of another tensor.
 
     Why legal: that tensor does not depend on the convolution, whose only user this is.
     """
 
     residual = wildcard()
-    pattern = is_op("relax.add")(_Grow.conv, residual)
+    pattern = is_op("relax.add")(Grow.conv, residual)
 
     def where(self, match: Match) -> bool:
         return match.graph.constant(match.residual) is None
@@ -344,7 +227,7 @@ class WithResidual(_Grow):
             return refusal
         if match.graph.value(match.residual) == match.conv:
             return Refusal("the convolution is added to itself")
-        if not _has_type_of(match.residual, match.conv):
+        if not has_type_of(match.residual, match.conv):
             return Refusal("one of the tensors is broadcast to the other")
         call.residual = match.residual
         return call
@@ -353,41 +236,14 @@ class WithResidual(_Grow):
 class WithResidualBefore(WithResidual):
     """The same where the convolution is the second operand; the first may be one, too, with other users."""
 
-    pattern = is_op("relax.add")(WithResidual.residual, _Grow.conv)
-
-
-def _why_complete(call: FusedCall) -> Refusal | None:
-    """Why the operator does nothing after what it does already.
-
-    What it does to each result, it may do before a shuffle or behind it.
-    """
-    return Refusal(QUANTIZED) if call.is_quantizing else None
-
-
-def _has_type_of(one: Expr, other: Expr) -> bool:
-    return structural_equal(one.ty, other.ty)
-
-
-def _activated(call: FusedCall, activation: GivenActivation) -> FusedCall | Refusal:
-    refusal = why_no_activation(call)
-    if refusal is None:
-        call.activate(activation)
-    return refusal or call
-
-
-def _of_channels(match: Match, expr: Expr) -> np.ndarray | None:
-    """A constant beside the convolution as a vector over the channels, in float64; None where it is none."""
-    array, channels = match.graph.constant(expr), int(match.conv.ty.shape.values[3])
-    if array.size not in (1, channels) or (array.size > 1 and array.shape[-1] != channels):
-        return None
-    return np.broadcast_to(array.reshape(-1).astype("float64"), channels)
+    pattern = is_op("relax.add")(WithResidual.residual, Grow.conv)
 
 
 def _scaled(
     match: Match, call: FusedCall, factor: np.ndarray, added: np.ndarray, to_be: str | None
 ) -> FusedCall | Refusal:
     """The call whose result is the same but for a factor and a summand for each channel."""
-    factor, added = _of_filters(call, factor), _of_filters(call, added)
+    factor, added = of_filters(call, factor), of_filters(call, added)
     weight = match.graph.constant(call.weight)
     bias = np.zeros(len(added)) if call.bias is None else match.graph.constant(call.bias)
     is_scaled = (factor != 1).any()
@@ -408,11 +264,6 @@ def _scaled(
     return call
 
 
-def _of_filters(call: FusedCall, vector: np.ndarray) -> np.ndarray:
-    """What there is for each channel of the result, for each filter."""
-    return np.tile(vector, call.block_size**2)
-
-
 def _reordered(match: Match, call: FusedCall, shuffle: Shuffle) -> FusedCall | Refusal:
     """The call with its filters in the order in which the operator shuffles them."""
     order = shuffle.deep(known_shape(match.root)[3]).ravel()  # in DCR this would be ascending
@@ -429,33 +280,6 @@ def _rounded(array: np.ndarray, dtype: str) -> np.ndarray | None:
     with np.errstate(over="ignore"):
         rounded = array.astype(dtype)
     return rounded if np.isfinite(rounded).all() else None
-
-
-def _spelled(match: Match) -> tuple[Expr, list[Expr], list[float]] | None:
-    """The convolution below the root, what is computed in between, and the constants there, all scalars."""
-    graph = match.graph
-    convolutions: list[Expr] = []
-    between: list[Expr] = []
-    around: list[float] = []
-    waiting = [match.root]
-    while waiting:
-        value = graph.value(waiting.pop())
-        array = graph.constant(value)
-        if array is not None:
-            if array.size != 1:
-                return None
-            around.append(float(array.reshape(-1)[0]))
-        elif op_name(value) == CONVOLUTION:
-            convolutions.append(value)
-        elif op_name(value) in ELEMENTWISE and dtype_of(value) in FLOATS and len(between) < MAX_OPERATORS:
-            between.append(value)
-            around += (
-                [b for b in bounds_of(value) if math.isfinite(b)] if op_name(value) == "relax.clip" else []
-            )
-            waiting += tensors_of(value)
-        else:
-            return None
-    return (convolutions[0], between, around) if len(set(convolutions)) == 1 else None
 
 
 def FuseConv2dNHWC(target: tvm.target.Target, to_be: str | None = None) -> tvm.transform.Pass:

@@ -17,9 +17,9 @@ from tvm.relax.dpl import is_op, wildcard
 
 from ..convolution.fused_call import given_activation, why_not_in_order
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
-from .fuse_conv2d_nhwc import ACTIVATIONS
 from .graph import dtype_of, op_name, shape_of
 from .rule_pass import rule_pass
+from .take_in_activations import ACTIVATIONS
 
 
 class _OfNorm(Rule):

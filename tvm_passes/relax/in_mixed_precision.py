@@ -18,9 +18,10 @@ from ..analysis.half_precision import MAX_WINDOW, RANGES, ChosenForHalf, holds
 from ..convolution.fused_call import FusedCall
 from ..convolution.rounding import rounded_constant
 from ..engine.report import PassReport, publish
-from .fuse_conv2d_nhwc import ACTIVATIONS, CONVOLUTION
 from .graph import Graph, bounds_of, dtype_of, op_name, tensors_of
 from .rule_pass import tidied
+from .take_in import CONVOLUTION
+from .take_in_activations import ACTIVATIONS
 
 # Sums of products, of half precision in float32.
 PRODUCTS = {
