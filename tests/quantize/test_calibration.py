@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.helpers import module
+from tests.helpers import module, numbers
 from tests.quantize.networks import CHANNELS, calibrated, conv, image, relu_conv, weights
 from tvm_passes import InInt8
 from tvm_passes.quantize import Calibration, CalibrationError, Observed, calibrate, observe
@@ -117,6 +117,17 @@ def test_a_region_is_a_row_as_an_image_is():
         mod = relay.transform.InferType()(module(x, relay.reshape(y, (1, 16, 8, CHANNELS))))
         by_rows[rows] = [each.snr for each in calibrated(mod).convolutions.values()][-1]
     assert by_rows[16] == pytest.approx(by_rows[1], abs=0.1)
+
+
+def test_one_image_of_much_larger_numbers_does_not_hide_what_the_others_lose():
+    """Its bound leaves them no steps: they are rounded to 0."""
+    x = image()
+    mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))
+    usual = [numbers(1, 9, 10, CHANNELS, seed=seed) for seed in range(3)]
+    lonely = usual[0].copy()
+    lonely[0, 3, 3, 0] = 1e6
+    found = calibrate(mod, [*usual, lonely], InInt8(), target="llvm").convolutions.values()
+    assert [each.in_float for each in found][-1]
 
 
 @pytest.mark.parametrize("height, width", [(9, 10), (100, 168)])

@@ -99,15 +99,15 @@ def test_what_is_concatenated_has_one_step():
     assert signal_to_noise(mod, after)[0] > MIN_SNR
 
 
-def of_two_scales():
+def of_two_scales(ratio=100):
     """Eight channels, of which the latter half is a hundredth of the first."""
     given = weights(seed=2)
-    given[CHANNELS // 2 :] /= 100
+    given[CHANNELS // 2 :] = given[: CHANNELS // 2] / ratio
     return given
 
 
-def halves(x):
-    first, second = relay.split(conv(relu_conv(x), of_two_scales(), bias=None), 2, axis=3)
+def halves(x, ratio=100):
+    first, second = relay.split(conv(relu_conv(x), of_two_scales(ratio), bias=None), 2, axis=3)
     return [conv(half, weights(channels=CHANNELS // 2, seed=3)) for half in (first, second)]
 
 
@@ -123,6 +123,15 @@ def test_a_part_of_much_smaller_numbers_has_a_step_of_its_own(build, kept):
     mod, after, *_ = in_int8(x, relay.Tuple(build(x)), by=calibrated)
     assert dtypes(after).count(BETWEEN) == kept
     assert min(signal_to_noise(mod, after)) > MIN_SNR
+
+
+def test_what_is_lost_by_a_step_that_a_part_shares_is_measured():
+    """The halves are the same numbers, a third as large, for which there is a third of the steps."""
+    x = image()
+    *_, after, _, calibration = in_int8(x, relay.Tuple(halves(x, 3)), by=calibrated)
+    assert dtypes(after).count(BETWEEN) == 1
+    *_, of_first, of_second = (each.snr for each in calibration.convolutions.values())
+    assert 6 < of_first - of_second < 12
 
 
 def test_what_no_convolution_computed_is_rounded_before_it_is_concatenated():

@@ -105,6 +105,11 @@ def _observed(names: dict[relay.Call, str], calibration: Calibration) -> dict[re
     return {conv: calibration.convolutions[name] for conv, name in names.items()}
 
 
+def steps_in_int8(graph: Graph, observed: dict[relay.Call, Observed]) -> dict[relay.Expr, float]:
+    """The step of each node that the pass keeps in int8."""
+    return dict(_Rewriting(graph, observed).steps)
+
+
 class _Rewriting:
     """Which convolutions to compute and which nodes to keep in int8, and what they become."""
 

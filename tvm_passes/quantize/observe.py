@@ -28,7 +28,7 @@ from ..runtime.params_argument import checked
 from .calibration import MIN_SNR, Calibration, CalibrationError, Observed
 from .convolutions import convolutions_of, why_not_int8
 from .histogram import METHODS, Histogram
-from .in_int8 import InInt8
+from .in_int8 import InInt8, steps_in_int8
 from .numbers import quantized_weights, rounded_as_int8, step_of
 
 Batch = Union[np.ndarray, tuple[np.ndarray, ...], Mapping[str, np.ndarray]]
@@ -148,11 +148,16 @@ class Network:
 
         It reads float32, which it rounds itself: so the error is its own, without those of layers before.
         """
+        in_int8 = {conv: self.observed(conv, bounds, MAX_SNR, MIN_SNR) for conv in self.names}
+        steps = steps_in_int8(
+            self.graph, in_int8
+        )  # those that are shared with tensors of larger numbers, too
+        steps |= {node: step_of(bound) for node, bound in bounds.items() if node not in steps}
         outputs = []
         for conv in self.in_int8:
             # In steps, since float32 has no squares of numbers such as 1e20 or 1e-25.
             in_steps = relay.const(1 / step_of(bounds[conv]), "float32")
-            result, rounded = (relay.multiply(each, in_steps) for each in (conv, _as_in_int8(conv, bounds)))
+            result, rounded = (relay.multiply(each, in_steps) for each in (conv, _as_in_int8(conv, steps)))
             mean = relay.mean(result, [1, 2], keepdims=True)
             outputs.append(relay.squeeze(mean, [1, 2]))
             for each in (relay.subtract(result, mean), relay.subtract(rounded, result)):
@@ -165,7 +170,10 @@ class Network:
                 advance()
         rows = [np.concatenate(each).astype("float64") for each in zip(*found)]
         return {
-            conv: _decibels(_signal(mean, within), float(error.mean(0).sum()))
+            conv: min(
+                _decibels(_signal(mean, within), float(error.mean(0).sum())),
+                _of_median_image(mean, within, error),
+            )
             for conv, mean, within, error in zip(self.in_int8, rows[::3], rows[1::3], rows[2::3])
         }
 
@@ -234,14 +242,14 @@ def _sample(tensor: relay.Expr) -> relay.Expr:
     return relay.strided_slice(tensor, [0], [shape[1]], [min(step, shape[1])], axes=[1])
 
 
-def _as_in_int8(conv: relay.Call, bounds: Mapping[relay.Expr, float]) -> relay.Call:
+def _as_in_int8(conv: relay.Call, steps: Mapping[relay.Expr, float]) -> relay.Call:
     """The convolution of data, weights and residual that are rounded as in int8."""
     call = FusedCall(conv)
-    weights, steps = quantized_weights(np.asarray(constant(call.weight)))
-    call.data = rounded_as_int8(call.data, step_of(bounds[call.data]))
-    call.weight = as_constant(weights * steps[:, None, None, None], "float32")
+    weights, of_filters = quantized_weights(np.asarray(constant(call.weight)))
+    call.data = rounded_as_int8(call.data, steps[call.data])
+    call.weight = as_constant(weights * of_filters[:, None, None, None], "float32")
     if call.residual is not None:
-        call.residual = rounded_as_int8(call.residual, step_of(bounds[call.residual]))
+        call.residual = rounded_as_int8(call.residual, steps[call.residual])
     return call.call()
 
 
@@ -264,6 +272,19 @@ def _signal(mean: np.ndarray, within: np.ndarray) -> float:
     inside = within.mean(0).sum()
     variance, power = inside + mean.var(0).sum(), inside + (mean**2).mean(0).sum()
     return float(variance if variance > power * ROUNDING else power)
+
+
+def _of_median_image(mean: np.ndarray, within: np.ndarray, error: np.ndarray) -> float:
+    """The ratio in decibels that half of the images have.
+
+    One image of much larger numbers outweighs all others in a ratio of sums: its bounds leave no steps to
+    them, and its own signal is large. Signal is what differs from the median mean, which it does not move.
+    """
+    inside = within.sum(1)
+    variance = inside + ((mean - np.median(mean, 0)) ** 2).sum(1)
+    power = inside + (mean**2).sum(1)
+    signals = np.where(variance > power * ROUNDING, variance, power)
+    return float(np.median([_decibels(*each) for each in zip(signals, error.sum(1))]))
 
 
 def _decibels(signal: float, error: float) -> float:
