@@ -155,7 +155,7 @@ class _Converter(Converter):
         self.title = traced.title
         self.types_are_known = traced.types_are_known
         self.places = places
-        self.has_quantized = any(map(_is_of_quantized, nodes_of(traced.module.graph)))
+        self.has_quantized = any(map(_is_of_quantized, nodes_of(traced.module.inlined_graph)))
 
     def is_quantized_tensor(self, data: relay.Expr) -> bool:
         """Like TVM's own, which takes all of uint8 for quantized."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,9 +146,16 @@ def max_pool_with_indices(rank: int, converter: Converter, inputs: Inputs, input
     return values, _indices_of_maxima(converter, inputs[0], [axis.places() for axis in windows])
 
 
-def avg_pool(rank: int, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+def avg_pool(rank: int, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own ignores `divisor_override`, and counts what `ceil_mode` adds as padding."""
     data, kernel, stride, padding, ceil_mode, include_padding, *divisor = inputs
+    if converter.is_quantized_tensor(data):
+        if include_padding and np.any(padding):
+            raise NotConverted(
+                "an average of quantized numbers and padding is not supported: give count_include_pad=False, "
+                "or dequantize before"
+            )
+        return _rounded(avg_pool, rank, converter, inputs, input_types)
     windows = windows_of(converter, data, rank, kernel, stride, padding, 1, ceil_mode)
     override = divisor[0] if divisor else None
     data, had_batch = batched(converter, data, rank)
@@ -171,11 +178,20 @@ def avg_pool(rank: int, converter: Converter, inputs: Inputs, _: InputTypes) -> 
     return unbatched(result, had_batch)
 
 
+def _rounded(
+    pool: Callable[..., Any], rank: int, converter: Converter, inputs: Inputs, input_types: InputTypes
+) -> Any:
+    """An average of quantized numbers, to the nearest step: TVM's own is of integers, and cut."""
+    data, *others = inputs
+    average = pool(rank, converter, [relay.cast(data, "float32"), *others], input_types)
+    return relay.cast(relay.round(average), "uint8")
+
+
 def adaptive_avg_pool(rank: int, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own takes no unbatched image."""
     data, size = inputs[:2]
     if converter.is_quantized_tensor(data):
-        return converter.stock[f"aten::adaptive_avg_pool{rank}d"](inputs, input_types)
+        return _rounded(adaptive_avg_pool, rank, converter, inputs, input_types)
     data, had_batch = batched(converter, data, rank)
     return unbatched(ADAPTIVE_AVG[rank](data, output_size=spread(size, rank)), had_batch)
 

@@ -30,6 +30,15 @@ def total(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -
     )
 
 
+def mean(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """As `total`; of quantized numbers, which have their scale and zero point behind, to the nearest step."""
+    if not converter.is_quantized_tensor(inputs[0]):
+        return total(relay.mean, converter, inputs, input_types)
+    data, *others = inputs[:-2]
+    exact = total(relay.mean, converter, [relay.cast(data, "float32"), *others], input_types)
+    return relay.cast(relay.round(exact), "uint8")
+
+
 def truth(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
     """TVM's own takes neither a list of axes nor a 0-d tensor."""
     data, axes, keepdims = inputs if len(inputs) == 3 else [inputs[0], None, False]
@@ -115,7 +124,7 @@ def _reduced(converter: Converter, reduce: Reduce, data: relay.Expr, axes: Any, 
 CONVERTERS = {
     "aten::sum": partial(total, relay.sum),
     "aten::prod": partial(total, relay.prod),
-    "aten::mean": partial(total, relay.mean),
+    "aten::mean": mean,
     "aten::all": partial(truth, relay.all),
     "aten::any": partial(truth, relay.any),
     "aten::amax": partial(extreme, functions.amax),
