@@ -117,6 +117,14 @@ def _space_to_depth(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te
     return shape.as_tensors()
 
 
+def _matmul(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te.Tensor]:
+    left = _Shape(inputs[0], "KM" if attrs.transpose_a else "MK")
+    right = _Shape(inputs[1], "NK" if attrs.transpose_b else "KN")
+    result = _Shape(inputs[0], "MN")
+    result.update(M=left["M"], N=right["N"])
+    return result.as_tensors()
+
+
 def _gather(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te.Tensor]:
     of_indices = inputs[1]
     return [te.compute(of_indices.shape, lambda axis: of_indices[axis], name="shape")]
@@ -151,6 +159,9 @@ for name, shape_function in OF_IMAGES.items():
     register_shape_func(name, False, shape_function, ABOVE_STOCK)
 # TVM's own of static lengths reads the values of its operand, which those of fused operators do not have.
 register_shape_func("broadcast_to", False, full_shape_func, ABOVE_STOCK)
+register_shape_func(
+    "nn.matmul", False, _matmul, ABOVE_STOCK
+)  # TVM's own reads rows that it never set
 register_shape_func("gather", False, _gather, ABOVE_STOCK)  # TVM's own refuses to take less along other axes
 register_shape_func("gather_nd", False, _gather_nd, ABOVE_STOCK)
 register_shape_func("dyn.strided_slice", [False, True, True, True], _dynamic_slice, ABOVE_STOCK)

@@ -1,4 +1,4 @@
-"""Products of matrices on CPUs by oneDNN: without tuning, TVM's own take up to forty times as long."""
+"""Products of matrices on CPUs by oneDNN: without tuning, TVM's own take up to a hundred times as long."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""The strategy by which Relay computes nn.batch_matmul with oneDNN. Importing this module registers it."""
+"""The strategies by which Relay computes nn.batch_matmul, nn.dense and nn.matmul with oneDNN.
+
+Importing this module registers them.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -21,11 +24,12 @@ x86: Any = importlib.import_module("tvm.relay.op.strategy.x86")
 
 
 def _problem(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], dtype: str) -> Problem | None:
-    """The problem of an nn.batch_matmul, or None where it is not one for oneDNN."""
-    shapes = [[known(extent) for extent in tensor.shape] for tensor in inputs]
+    """The problem of a product of matrices or of batches of them, or None where it is not one for oneDNN."""
+    shapes = [[*[1] * (3 - len(tensor.shape)), *map(known, tensor.shape)] for tensor in inputs]
     if any(0 in shape for shape in shapes) or inputs[0].dtype != inputs[1].dtype:
         return None
-    transposed = [bool(attrs.transpose_a), bool(attrs.transpose_b)]
+    is_dense = not hasattr(attrs, "transpose_a")
+    transposed = [False, True] if is_dense else [bool(attrs.transpose_a), bool(attrs.transpose_b)]
     return Problem(
         [[extent or AT_RUN_TIME for extent in shape] for shape in shapes], transposed, inputs[0].dtype, dtype
     )
@@ -33,12 +37,12 @@ def _problem(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], dtype: str) -> Pr
 
 def _shape(problem: Problem, inputs: Sequence[te.Tensor]) -> list[IntExpr]:
     """The shape of the result, of tensors some of whose extents may be expressions."""
-    (batch, *left), (batch_of_right, *right) = (tensor.shape for tensor in inputs)
+    left, right = (tensor.shape for tensor in inputs)
     is_one = problem.shapes[0][0] == 1
     return [
-        batch_of_right if is_one else batch,
-        left[1 if problem.transposed[0] else 0],
-        right[0 if problem.transposed[1] else 1],
+        *(right if is_one else left)[:-2],
+        left[-1 if problem.transposed[0] else -2],
+        right[-2 if problem.transposed[1] else -1],
     ]
 
 
@@ -60,13 +64,20 @@ def _schedule(_attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.targe
     return s
 
 
-@generic.batch_matmul_strategy.register("cpu", override=True)
-def _strategy(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Type, target: tvm.target.Target
-) -> registry.OpStrategy:
-    """TVM's own, and oneDNN's, which is preferred where it can."""
-    strategy = x86.batch_matmul_strategy_cpu(attrs, inputs, result, target)
-    problem = _problem(attrs, inputs, result.dtype) if library.NAME in target.libs else None
-    if problem is not None and is_capable(problem):
-        strategy.add_implementation(_compute, _schedule, name="batch_matmul.onednn", plevel=ABOVE_TVM)
-    return strategy
+def _register(of_all_targets: Any, stock: Callable[..., registry.OpStrategy]) -> None:
+    """Register a strategy for CPUs: TVM's own, and oneDNN's, which is preferred where it can."""
+
+    @of_all_targets.register("cpu", override=True)
+    def strategy(
+        attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Type, target: tvm.target.Target
+    ) -> registry.OpStrategy:
+        strategy = stock(attrs, inputs, result, target)
+        problem = _problem(attrs, inputs, result.dtype) if library.NAME in target.libs else None
+        if problem is not None and is_capable(problem):
+            strategy.add_implementation(_compute, _schedule, name="batch_matmul.onednn", plevel=ABOVE_TVM)
+        return strategy
+
+
+_register(generic.batch_matmul_strategy, x86.batch_matmul_strategy_cpu)
+_register(generic.dense_strategy, x86.dense_strategy_cpu)
+_register(generic.matmul_strategy, x86.matmul_strategy_cpu)
