@@ -55,6 +55,18 @@ def test_moves():
     )
 
 
+def test_slices_that_end_before_they_begin():
+    """As in the masks of SwinIR, without a shift."""
+
+    def written(x):
+        x = x.clone()
+        x[:, -2:0] = 7
+        x[0, :, 2:1] = 7
+        return x
+
+    assert_right({"read": lambda x: torch.cat([x, x[:, -2:0]], 1), "written": written}, X)
+
+
 def test_slices_by_numbers_known_at_run_time():
     """TVM's own reads elsewhere, or asks for memory of negative size, where bounds are out of range."""
     functions = {

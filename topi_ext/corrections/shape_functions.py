@@ -159,9 +159,7 @@ for name, shape_function in OF_IMAGES.items():
     register_shape_func(name, False, shape_function, ABOVE_STOCK)
 # TVM's own of static lengths reads the values of its operand, which those of fused operators do not have.
 register_shape_func("broadcast_to", False, full_shape_func, ABOVE_STOCK)
-register_shape_func(
-    "nn.matmul", False, _matmul, ABOVE_STOCK
-)  # TVM's own reads rows that it never set
+register_shape_func("nn.matmul", False, _matmul, ABOVE_STOCK)  # TVM's own reads rows that it never set
 register_shape_func("gather", False, _gather, ABOVE_STOCK)  # TVM's own refuses to take less along other axes
 register_shape_func("gather_nd", False, _gather_nd, ABOVE_STOCK)
 register_shape_func("dyn.strided_slice", [False, True, True, True], _dynamic_slice, ABOVE_STOCK)

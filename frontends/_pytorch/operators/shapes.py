@@ -65,7 +65,10 @@ def filled(value: float, converter: Converter, inputs: Inputs, input_types: Inpu
 
 
 def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own forgets all known dimensions if one is unknown, and takes other elements."""
+    """TVM's own refuses a slice that ends before it begins, which has no elements.
+
+    If one dimension is unknown, it forgets all others, and takes other elements.
+    """
     data, axis, begin, end, step = inputs
     begin, end = 0 if begin is None else begin, sys.maxsize if end is None else end
     known = as_number(begin), as_number(end)
@@ -74,6 +77,8 @@ def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any
         return late_slice(data, {axis: (begin, end, step)})
     shape = converter.infer_shape_with_prelude(data)
     if are_integers(*shape):
+        first, behind, _ = slice(begin, end, step).indices(shape[axis])
+        begin, end = (first, first) if behind < first else (begin, end)
         return converter.stock["aten::slice"]([data, axis, begin, end, step], input_types)
     return constant_slice(data, {axis: (begin, end, step)})
 
