@@ -149,9 +149,8 @@ class Network:
         It reads float32, which it rounds itself: so the error is its own, without those of layers before.
         """
         in_int8 = {conv: self.observed(conv, bounds, MAX_SNR, MIN_SNR) for conv in self.names}
-        steps = steps_in_int8(
-            self.graph, in_int8
-        )  # those that are shared with tensors of larger numbers, too
+        # Also those that are shared with tensors of larger numbers.
+        steps = steps_in_int8(self.graph, in_int8)
         steps |= {node: step_of(bound) for node, bound in bounds.items() if node not in steps}
         outputs = []
         for conv in self.in_int8:
