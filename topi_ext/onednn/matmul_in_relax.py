@@ -50,10 +50,7 @@ def _merged(call: relax.Call) -> list[Shape] | None:
     of_left, of_right = left[:-2], right[:-2]
     if all(known(extent) == 1 for extent in of_right):
         return [[1, math.prod(left[:-1]), left[-1]], [1, *right[-2:]]]
-    are_alike = len(of_left) == len(of_right) and all(
-        map(tvm.sym.Analyzer().can_prove_equal, left, right[:-2])
-    )
-    if are_alike or all(known(extent) == 1 for extent in of_left):
+    if _are_same(of_left, of_right) or all(known(extent) == 1 for extent in of_left):
         return [[math.prod(of_left), *left[-2:]], [math.prod(of_right), *right[-2:]]]
     return None
 
@@ -68,9 +65,7 @@ def _problem(call: relax.Call, merged: Sequence[Shape]) -> Problem | None:
 
 
 def _reshaped(builder: relax.BlockBuilder, operand: relax.Expr, shape: Shape) -> relax.Expr:
-    if len(shape) == operand.ty.ndim and all(
-        map(tvm.sym.Analyzer().can_prove_equal, shape, operand.ty.shape)
-    ):
+    if _are_same(shape, operand.ty.shape.values):
         return operand
     return builder.emit(builder.call_te(topi.reshape, operand, shape))
 
