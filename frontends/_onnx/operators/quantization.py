@@ -98,9 +98,8 @@ def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params
     block = attrs.get("block_size", 0)
     if zero_point is not None and dtype == "float32" and dtype_of(data) in ("int8", "uint8") and not block:
         return relay.qnn.op.dequantize(data, scale, relay.cast(zero_point, "int32"), axis)
-    exact = (
-        "float32" if dtype_of(data).startswith("float") else "int32"
-    )  # float8 and 4 bits are read as floats
+    # What NumPy has no type for, such as float8 and 4 bits, is read as floats.
+    exact = "float32" if dtype_of(data).startswith("float") else "int32"
     result = relay.cast(data, exact)
     if zero_point is not None:
         result = result - _of_each(relay.cast(zero_point, exact), data, axis, block)
