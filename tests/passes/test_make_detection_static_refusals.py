@@ -8,6 +8,8 @@ from tests.helpers import apply, module, ops, refusals
 from tests.passes.images_of_masks import N
 from tests.passes.kept_rows import as_maps, kept, of_kept, places, rows, size
 from tvm_passes import MakeDetectionStatic
+from tvm_passes.detection.padding.lengths import Length, lengths_of
+from tvm_passes.detection.padding.padded import NotStatic
 from tvm_passes.detection.selection import select
 
 import tvm
@@ -96,6 +98,14 @@ def test_refusals(reason):
     after, report = apply(MakeDetectionStatic("padded"), mod)
     assert ops(after) == ops(mod)
     assert any(reason in refusal for refusal in refusals(report)), refusals(report)
+
+
+def test_a_number_of_rows_is_no_condition():
+    """Which may be 0."""
+    x = relay.var("x", shape=(relay.Any(),))
+    chosen = relay.where(relay.shape_of(x, "int64"), *(relay.const([number], "int64") for number in (5, 6)))
+    with pytest.raises(NotStatic, match="a length depends on the number of valid rows"):
+        lengths_of(module(x, chosen)["main"].body, lambda _: [Length({"rows": 1}, {"rows": 9})])
 
 
 ALONG_THE_ROWS = {

@@ -92,6 +92,12 @@ def _equal(left: Any, right: Any) -> int:
     return int(least == 0)
 
 
+def _chosen(condition: Any, left: Any, right: Any) -> Any:
+    if isinstance(condition, Length):
+        raise NotStatic("a length depends on the number of valid rows")
+    return left if condition else right
+
+
 COMPUTED: dict[str, Callable[..., Any]] = {
     "add": lambda left, right: left + right,
     "subtract": lambda left, right: left - right,
@@ -99,7 +105,7 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "maximum": _greater,
     "minimum": _lesser,
     "equal": _equal,
-    "where": lambda condition, left, right: left if condition else right,
+    "where": _chosen,
 }
 
 
