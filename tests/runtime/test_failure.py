@@ -188,6 +188,13 @@ def test_what_does_not_run_is_said_before_it_is_compiled(target, options, reason
         runtime.compile(module(x, x + x), target, **options)
 
 
+@pytest.mark.parametrize("triple", ["x86_64", "x86_64-unknown-unknown", "x86_64-unknown-linux-gnu"])
+def test_a_triple_may_name_no_system(triple):
+    x = relay.var("x", shape=(2,))
+    model = runtime.compile(module(x, x + x), f"llvm -mtriple={triple}")
+    assert model(np.ones(2, "float32")).tolist() == [2, 2]
+
+
 @pytest.mark.parametrize("passes", [Canonicalize, [Canonicalize()]])
 def test_what_is_no_pass(passes):
     x = relay.var("x", shape=(2,))

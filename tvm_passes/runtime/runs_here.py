@@ -98,10 +98,13 @@ def machine_of(target: tvm.target.Target) -> str:
 def check_is_for_here(target: tvm.target.Target, caller: str) -> None:
     """Raise ValueError if code for this target can neither be linked nor run on this machine.
 
-    TVM fails late, in the linker or in LLVM, which may end the process.
+    TVM fails late, in the linker or in LLVM, which may end the process. A triple such as x86_64 names no
+    system, and LLVM then writes what Linux links.
     """
     triple, here = str(target.attrs.get("mtriple", "")), f"{platform.machine()} and {platform.system()}"
-    if triple and not (machine_of(target) == platform.machine() and platform.system().lower() in triple):
+    names_system = not {*triple.split("-")[1:]} <= {"unknown"}
+    is_of_system = platform.system().lower() in triple if names_system else platform.system() == "Linux"
+    if triple and not (machine_of(target) == platform.machine() and is_of_system):
         raise ValueError(
             f"{caller}: the target is for {triple}, and this machine has {here}: compile there, or leave out "
             "-mtriple"
