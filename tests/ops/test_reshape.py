@@ -45,6 +45,16 @@ def test_new_shape_known_at_run_time(shape, new_shape, expected, dtype):
     np.testing.assert_array_equal(found, array.reshape(expected))
 
 
+@pytest.mark.parametrize(
+    "new_shape, reason",
+    [((-2, -3), "is negative"), ((-1, -1), "more than one length of its new shape is -1")],
+)
+def test_lengths_that_are_none_are_refused(new_shape, reason):
+    data, wanted = relay.var("data", shape=(relay.Any(),)), relay.var("wanted", shape=(2,), dtype="int64")
+    with pytest.raises(tvm.TVMError, match=reason):
+        run(module(data, wanted, relay.reshape(data, wanted)), np.ones(6, "float32"), np.array(new_shape))
+
+
 def test_zero_may_be_a_length():
     data = relay.var("data", shape=(relay.Any(), relay.Any()), dtype="float32")
     (found,) = run(module(data, relay.reshape(data, (3, 0), allowzero=True)), np.ones((0, 4), "float32"))

@@ -91,7 +91,9 @@ def _shape(data_shape, wanted, rank, allow_zero):
             without_zeros *= data_shape[i]
     others = int64(1)
     others_without_zeros = int64(1)
+    inferred = int64(0)
     for i in const_range(rank):
+        assert wanted[i] >= -1, "reshape: a length of its new shape is negative"
         result[i] = wanted[i]
         if i < data_shape.shape[0]:  # known now  # noqa: SIM102
             if wanted[i] == 0 and allow_zero == 0:
@@ -102,11 +104,13 @@ def _shape(data_shape, wanted, rank, allow_zero):
                 others_without_zeros *= result[i]
     for i in const_range(rank):
         if wanted[i] == -1:
+            inferred += int64(1)
             if others == 0:
                 result[i] = without_zeros // others_without_zeros
             else:
                 result[i] = number // others
             others *= result[i]
+    assert inferred <= 1, "reshape: more than one length of its new shape is -1"
     assert number == others, "reshape: the tensor has another number of elements than its new shape"
     return result
 
