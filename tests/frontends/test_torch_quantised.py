@@ -72,3 +72,50 @@ def test_an_operator_of_quantised_numbers(name):
 def test_an_average_that_counts_padding_is_refused():
     with pytest.raises(ImportFailure, match="give count_include_pad=False, or dequantize before"):
         from_pytorch(quantised(nn.AvgPool2d(3, 2, 1)), IMAGES[0])
+
+
+class InSteps(nn.Module):
+    """What is computed of bytes in steps of 1, of these in floats, and of the bytes themselves."""
+
+    def __init__(self, compute):
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x):
+        in_steps = torch.quantize_per_tensor(x.float(), 1.0, 3, torch.quint8)
+        return self.compute(in_steps).dequantize(), self.compute(in_steps.dequantize())
+
+
+BY_BYTES = {
+    "average": nn.AvgPool2d(2),
+    "average of parts": nn.AdaptiveAvgPool2d(4),
+    "mean": lambda x: x.mean(3),
+    "mean of all": torch.mean,
+    "linear": lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+    "linear, by size": lambda x: F.interpolate(x, size=(12, 16), mode="bilinear"),
+    "nearest": lambda x: F.interpolate(x, scale_factor=1.5, mode="nearest"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BY_BYTES)
+def test_halves_are_rounded_to_the_even_step_and_what_is_dequantized_is_not(name):
+    model = InSteps(BY_BYTES[name]).eval()
+    x = torch.randint(0, 200, (1, 2, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    mod, params = from_pytorch(model, x)
+    found = tvm_passes.runtime.compile(mod, "llvm", params=params)(x.numpy())
+    for each, expected in zip(found.values(), model(x)):
+        np.testing.assert_allclose(np.asarray(each), expected.numpy(), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bytes_beside_quantized_tensors_are_resized_as_ever():
+    class Both(nn.Module):
+        def forward(self, x):
+            in_steps = torch.quantize_per_tensor(x.float(), 1.0, 3, torch.quint8)
+            return F.interpolate(x, scale_factor=1.7, mode="bilinear"), in_steps.dequantize()
+
+    x = torch.randint(0, 200, (1, 2, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    mod, params = from_pytorch(Both().eval(), x)
+    found, _ = tvm_passes.runtime.compile(mod, "llvm", params=params)(x.numpy()).values()
+    np.testing.assert_array_equal(np.asarray(found), Both()(x)[0].numpy())

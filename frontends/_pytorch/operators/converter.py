@@ -60,6 +60,8 @@ class Converter(stock.PyTorchOpConverter):
     converter for a name in no table, or None.
     """
 
+    has_quantized = False  # whether the graph has quantized tensors
+
     def __init__(
         self, converters: dict[str, Convert], otherwise: Callable[[str], Convert | None], *args: Any
     ) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tvm import relay
 
+from . import quantised
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
 from .shapes import as_number
 
@@ -155,7 +156,7 @@ def avg_pool(rank: int, converter: Converter, inputs: Inputs, input_types: Input
                 "an average of quantized numbers and padding is not supported: give count_include_pad=False, "
                 "or dequantize before"
             )
-        return _rounded(avg_pool, rank, converter, inputs, input_types)
+        return _to_nearest(avg_pool, rank, converter, inputs, input_types)
     windows = windows_of(converter, data, rank, kernel, stride, padding, 1, ceil_mode)
     override = divisor[0] if divisor else None
     data, had_batch = batched(converter, data, rank)
@@ -178,20 +179,19 @@ def avg_pool(rank: int, converter: Converter, inputs: Inputs, input_types: Input
     return unbatched(result, had_batch)
 
 
-def _rounded(
+def _to_nearest(
     pool: Callable[..., Any], rank: int, converter: Converter, inputs: Inputs, input_types: InputTypes
 ) -> Any:
     """An average of quantized numbers, to the nearest step: TVM's own is of integers, and cut."""
     data, *others = inputs
-    average = pool(rank, converter, [relay.cast(data, "float32"), *others], input_types)
-    return relay.cast(relay.round(average), "uint8")
+    return quantised.to_nearest(lambda exact: pool(rank, converter, [exact, *others], input_types), data)
 
 
 def adaptive_avg_pool(rank: int, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own takes no unbatched image."""
     data, size = inputs[:2]
     if converter.is_quantized_tensor(data):
-        return _rounded(adaptive_avg_pool, rank, converter, inputs, input_types)
+        return _to_nearest(adaptive_avg_pool, rank, converter, inputs, input_types)
     data, had_batch = batched(converter, data, rank)
     return unbatched(ADAPTIVE_AVG[rank](data, output_size=spread(size, rank)), had_batch)
 

@@ -10,7 +10,7 @@ import torch
 
 from tvm import relay
 
-from . import functions
+from . import functions, quantised
 from .arithmetic import elementwise
 from .converter import Converter, Inputs, InputTypes, dtype_name
 
@@ -31,12 +31,13 @@ def total(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -
 
 
 def mean(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """As `total`; of quantized numbers, which have their scale and zero point behind, to the nearest step."""
-    if not converter.is_quantized_tensor(inputs[0]):
-        return total(relay.mean, converter, inputs, input_types)
-    data, *others = inputs[:-2]
-    exact = total(relay.mean, converter, [relay.cast(data, "float32"), *others], input_types)
-    return relay.cast(relay.round(exact), "uint8")
+    """As `total`; of quantized numbers, to the nearest step."""
+    data, *others = quantised.given(converter, inputs)
+
+    def of(data: relay.Expr) -> relay.Expr:
+        return total(relay.mean, converter, [data, *others], input_types)
+
+    return quantised.to_nearest(of, data) if quantised.is_quantised(converter, inputs) else of(data)
 
 
 def truth(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:

@@ -15,6 +15,7 @@ from tvm import relay
 
 from ... import _resize
 from ..resizing import CUBIC, Axis, is_ignored
+from . import quantised
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
 from .pooling import adaptive_avg_pool, numbers
 
@@ -78,15 +79,20 @@ def _is_relays(axes: list[Axis], mode: str) -> bool:
 
 def nearest(mode: str, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     """TVM's own resizes by the ratio of the sizes, not by the scale, and lacks some ranks."""
-    data, size, *scales = inputs
-    return resize(converter, data, size, _listed(_given(converter, data, scales)), mode)
+    data, size, *scales = quantised.given(converter, inputs)
+    return resize(converter, data, size, _listed(scales), mode)
 
 
 def weighted(mode: str, antialias: bool, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     """TVM's own resizes by the ratio of the sizes, not by the scale, and lacks antialiasing."""
-    data, size, align_corners, *scales = inputs
-    scales = _given(converter, data, scales)
-    return resize(converter, data, size, _listed(scales), mode, bool(align_corners), antialias)
+    data, size, align_corners, *scales = quantised.given(converter, inputs)
+
+    def of(data: relay.Expr) -> relay.Expr:
+        return resize(converter, data, size, _listed(scales), mode, bool(align_corners), antialias)
+
+    if quantised.is_quantised(converter, inputs):
+        return quantised.to_nearest(of, data, zero_point=inputs[-1])
+    return of(data)
 
 
 def interpolate(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -102,11 +108,6 @@ def interpolate(converter: Converter, inputs: Inputs, input_types: InputTypes) -
         return adaptive_avg_pool(len(spatial), converter, [data, wanted], input_types)
     mode = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(str(mode), str(mode))
     return resize(converter, data, wanted, given, mode, bool(align_corners), bool(antialias))
-
-
-def _given(converter: Converter, data: relay.Expr, scales: list[Any]) -> list[Any]:
-    """Without the scale and zero point of a quantized tensor, which TVM adds to the arguments."""
-    return scales[:-2] if converter.is_quantized_tensor(data) else scales
 
 
 def _listed(scales: list[Any]) -> list[Any] | None:
