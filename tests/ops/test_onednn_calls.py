@@ -12,7 +12,7 @@ from tests.helpers import ops
 from tests.ops.convolutions import Case, options
 from tests.ops.test_conv2d_nhwc_onednn import executor_of, in_float32, ran
 from topi_ext.conv2d_nhwc import conv2d_nhwc, onednn, reference
-from topi_ext.onednn import batch_matmul, calls, library
+from topi_ext.onednn import calls, library, matmul
 
 import tvm
 from tvm import relay
@@ -91,8 +91,8 @@ def test_others_may_pack_shared_weights_anew(in_python):
 
 
 def test_products_are_made_without_python(monkeypatch):
-    thread = batch_matmul._OfThread()
-    monkeypatch.setattr(batch_matmul, "_of_thread", thread)
+    thread = matmul._OfThread()
+    monkeypatch.setattr(matmul, "_of_thread", thread)
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((3, 4, 5), "float32") for _ in range(2))
     variables = [relay.var(name, shape=x.shape) for name in "xy"]
@@ -100,12 +100,12 @@ def test_products_are_made_without_python(monkeypatch):
     assert "nn.batch_matmul" in ops(tvm.IRModule.from_expr(function))
     executor = executor_of(function)
     ran(executor, {"x": x, "y": y})
-    monkeypatch.setattr(batch_matmul, "_of_thread", None)  # which Python would need
+    monkeypatch.setattr(matmul, "_of_thread", None)  # which Python would need
     np.testing.assert_allclose(ran(executor, {"x": y, "y": x}), y @ x.transpose(0, 2, 1), **CLOSE)
-    monkeypatch.setattr(batch_matmul, "_of_thread", batch_matmul._OfThread())  # forgets all of them
-    assert not batch_matmul._of_thread.products
+    monkeypatch.setattr(matmul, "_of_thread", matmul._OfThread())  # forgets all of them
+    assert not matmul._of_thread.products
     ran(executor, {"x": x, "y": y})
-    assert len(batch_matmul._of_thread.products) == 1
+    assert len(matmul._of_thread.products) == 1
 
 
 def test_without_the_compiled_functions(in_python, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 from tests.relax.modules import LLVM, compiled, module_of, run, types_of
 from topi_ext.onednn import library
-from topi_ext.onednn.batch_matmul import PACKED_FUNCTION
+from topi_ext.onednn.matmul import PACKED_FUNCTION
 
 import tvm
 from tvm import relax

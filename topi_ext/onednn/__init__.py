@@ -2,9 +2,9 @@
 
 from .._tvm import HAS_RELAY
 from ..bootstrap import tvm_in_use
-from . import batch_matmul  # noqa: F401  which registers what compiled code calls
+from . import matmul  # noqa: F401  which registers what compiled code calls
 
 if HAS_RELAY:
-    from . import batch_matmul_in_relay  # noqa: F401
+    from . import matmul_in_relay  # noqa: F401
 elif tvm_in_use.compiles:
     from . import matmul_in_relax  # noqa: F401

@@ -19,7 +19,7 @@ from .._tvm import dtype_of, libraries_of
 from .._types import IntExpr
 from ..corrections_of_relax.legalize import legalize
 from . import library
-from .batch_matmul import AT_RUN_TIME, Problem, is_capable, product
+from .matmul import AT_RUN_TIME, Problem, is_capable, product
 
 Shape = Sequence[IntExpr]
 

@@ -15,7 +15,7 @@ from . import library
 from .calls import Remembered, forget_all_of_thread, packed, remember
 
 Key = tuple[Any, ...]  # the text of a problem, and the shapes of its operands
-PACKED_FUNCTION = "topi_ext.batch_matmul.onednn"
+PACKED_FUNCTION = "topi_ext.matmul.onednn"
 MAX_PRIMITIVES = 1024  # that a thread keeps
 AT_RUN_TIME = 0  # for an extent that is not known before
 ONE = [1, 1, 1]
@@ -69,8 +69,8 @@ def product(problem: Problem, shape: Sequence[IntExpr], inputs: Sequence[te.Tens
         inputs,
         lambda ins, outs: tir.call_packed(PACKED_FUNCTION, text, *ins, *outs),
         dtype=problem.result,
-        name="batch_matmul",
-        tag="batch_matmul_onednn",
+        name="matmul",
+        tag="matmul_onednn",
     )
 
 

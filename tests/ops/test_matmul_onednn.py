@@ -1,10 +1,10 @@
-"""nn.batch_matmul by oneDNN: against NumPy, with what is fused behind it, and where it is left to TVM."""
+"""Products of matrices by oneDNN: against NumPy, with what is fused behind them, and what is left to TVM."""
 
 import numpy as np
 import pytest
 
 from tests.helpers import numbers
-from topi_ext.onednn import batch_matmul, library
+from topi_ext.onednn import library, matmul
 
 import tvm
 from tvm import relay
@@ -26,7 +26,7 @@ def ran(executor, **arrays):
 
 
 def calls_onednn(lib):
-    return batch_matmul.PACKED_FUNCTION in lib.lib.get_source("ll")
+    return matmul.PACKED_FUNCTION in lib.lib.get_source("ll")
 
 
 @pytest.mark.parametrize("batches", [(3, 3), (1, 3), (3, 1), (1, 1)])
@@ -67,7 +67,7 @@ def test_a_product_of_two_matrices(rows, turned):
     mod = tvm.IRModule.from_expr(relay.Function([x], result))
     with tvm.transform.PassContext(opt_level=3):
         executable = relay.vm.compile(mod, "llvm -libs=onednn")
-    assert batch_matmul.PACKED_FUNCTION in executable.lib.get_source("ll")
+    assert matmul.PACKED_FUNCTION in executable.lib.get_source("ll")
     left = numbers(rows if isinstance(rows, int) else 3, 7)
     given = tvm.nd.array(left.T.copy() if turned[0] else left)
     found = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu()).run(given).numpy()
@@ -82,7 +82,7 @@ def test_without_onednn_in_the_target_and_in_other_types_it_is_left_to_tvm():
 def test_without_the_library(monkeypatch):
     _, executor = compiled(product_of())
     monkeypatch.setattr(library, "library", lambda: None)
-    monkeypatch.setattr(batch_matmul, "_of_thread", batch_matmul._OfThread())
+    monkeypatch.setattr(matmul, "_of_thread", matmul._OfThread())
     assert not calls_onednn(compiled(product_of())[0])
     with pytest.raises(tvm.TVMError, match="oneDNN is missing here: pip install onednn-cpu-gomp"):
         ran(executor, x=numbers(2, 4, 4), y=numbers(2, 4, 4))
@@ -113,9 +113,9 @@ def test_sizes_that_are_known_only_at_run_time(is_for_all, transposed):
 
 
 def test_products_are_given_up(monkeypatch):
-    thread = batch_matmul._OfThread()
-    monkeypatch.setattr(batch_matmul, "_of_thread", thread)
-    monkeypatch.setattr(batch_matmul, "MAX_PRIMITIVES", 2)
+    thread = matmul._OfThread()
+    monkeypatch.setattr(matmul, "_of_thread", thread)
+    monkeypatch.setattr(matmul, "MAX_PRIMITIVES", 2)
     for batch in (1, 2, 3, 1):
         x, y = numbers(batch, 4, 4), numbers(batch, 4, 4, seed=1)
         found = ran(compiled(product_of(batch=batch))[1], x=x, y=y)

@@ -16,7 +16,7 @@ from tvm.relay.op import op as registry
 from .._register import known
 from .._types import IntExpr
 from . import library
-from .batch_matmul import AT_RUN_TIME, Problem, is_capable, product
+from .matmul import AT_RUN_TIME, Problem, is_capable, product
 
 ABOVE_TVM = 40  # the level of TVM's own bindings is up to 15
 generic: Any = importlib.import_module("tvm.relay.op.strategy.generic")
@@ -74,7 +74,7 @@ def _register(of_all_targets: Any, stock: Callable[..., registry.OpStrategy]) ->
         strategy = stock(attrs, inputs, result, target)
         problem = _problem(attrs, inputs, result.dtype) if library.NAME in target.libs else None
         if problem is not None and is_capable(problem):
-            strategy.add_implementation(_compute, _schedule, name="batch_matmul.onednn", plevel=ABOVE_TVM)
+            strategy.add_implementation(_compute, _schedule, name="matmul.onednn", plevel=ABOVE_TVM)
         return strategy
 
 
