@@ -164,15 +164,20 @@ def test_targets_are_written_as_for_relay():
     assert target.attrs["arch"] == "sm_90" and target.host.kind.name == "llvm"
 
 
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """TVM does not look for one, either: no emulated one could come later."""
+    monkeypatch.setattr(tvm.runtime.Device, "exist", False)
+
+
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused(tvm_passes_command, tmp_path, what):  # noqa: F811
+def test_what_is_refused(tvm_passes_command, tmp_path, no_gpu, what):  # noqa: F811
     arguments, reason = REFUSED[what]
     output = ["-o", tmp_path / "folder"] if arguments[0] == "compile" else []
     answer = tvm_passes_command(*arguments, *output)
     assert answer.status == 1 and reason in answer.error
 
 
-def test_the_doctor_says_that_the_main_job_can_run(tvm_passes_command, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(tvm.runtime.Device, "exist", False)  # nor look: no emulated GPU could come later
+def test_the_doctor_says_that_the_main_job_can_run(tvm_passes_command, no_gpu):  # noqa: F811
     answer = tvm_passes_command("doctor")
     assert answer.status == 0 and "TVM with Relax" in answer.out and "The main job can run" in answer.out
