@@ -9,13 +9,18 @@ import pytest
 
 from topi_ext._int8 import INT8
 from topi_ext._tvm import address_of, register_function
-from topi_ext.conv2d_nhwc import cudnn, op, reference
+from topi_ext.conv2d_nhwc import choose_kernel, cudnn, op, reference
 from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
 
 import tvm
 
 # cuDNN's names of types, and ours.
 TYPES = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32", INT8="int8", INT32="int32")
+
+
+def prefer_cudnn(monkeypatch):
+    """cuDNN for all that it can do at all, also where the project's own kernel is faster."""
+    monkeypatch.setattr(choose_kernel, "is_cudnn_better", lambda problem, _target: cudnn.is_capable(problem))
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.ops.convolutions import ACTIVATED, BIG, CASES, CLIP, LEAKY, Case, QuantizedCase, options
-from tests.ops.cudnn_oracle import TYPES, oracle  # noqa: F401  (a fixture)
+from tests.ops.cudnn_oracle import TYPES, oracle, prefer_cudnn  # noqa: F401  (a fixture)
 from tests.ops.test_conv2d_nhwc import assert_close, check_on_gpu, function_module
-from topi_ext.conv2d_nhwc import choose_kernel, cudnn, op, reference
+from topi_ext.conv2d_nhwc import cudnn, op, reference
 from topi_ext.conv2d_nhwc.problem import Problem
 from topi_ext.cudnn import plans as cudnn_plans
 from topi_ext.cudnn import session as cudnn_session
@@ -516,7 +516,7 @@ def cudnn_alone(monkeypatch):
         cudnn_session.import_cudnn()
     except ImportError as reason:
         pytest.skip(str(reason))
-    monkeypatch.setattr(choose_kernel, "is_cudnn_better", lambda problem, _target: cudnn.is_capable(problem))
+    prefer_cudnn(monkeypatch)
 
 
 @pytest.mark.gpu

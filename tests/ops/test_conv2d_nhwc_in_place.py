@@ -7,10 +7,10 @@ import pytest
 
 from tests.helpers import module, numbers, ops, run
 from tests.ops.convolutions import LEAKY
-from tests.ops.cudnn_oracle import TYPES, oracle  # noqa: F401  (a fixture)
+from tests.ops.cudnn_oracle import TYPES, oracle, prefer_cudnn  # noqa: F401  (a fixture)
 from tests.ops.test_conv2d_nhwc import assert_close
 from tests.ops.test_conv2d_nhwc_cudnn import GPU_TARGET, GraphInNumpy, cudnn_alone, target  # noqa: F401
-from topi_ext.conv2d_nhwc import choose_kernel, cudnn
+from topi_ext.conv2d_nhwc import cudnn
 from topi_ext.conv2d_nhwc.problem import Part, Problem
 from topi_ext.conv2d_nhwc_in_place import conv2d_nhwc_in_place, reference
 from topi_ext.conv2d_nhwc_in_place.op import NAME, access_of, problem_of
@@ -125,7 +125,7 @@ def test_steps_of_the_own_kernel(emulated_cuda, arch):
 @pytest.mark.parametrize("executor", ["graph", "vm"])
 @pytest.mark.parametrize("example", EXAMPLES, **by_name)
 def test_by_cudnn(emulated_cuda, oracle, monkeypatch, example, executor):  # noqa: F811
-    monkeypatch.setattr(choose_kernel, "is_cudnn_better", lambda problem, _target: cudnn.is_capable(problem))
+    prefer_cudnn(monkeypatch)
     emulated_cuda.target = target()
     (result,) = emulated_cuda.run_relay(example.module(), *example.arrays().values(), executor=executor)
     example.check(result)

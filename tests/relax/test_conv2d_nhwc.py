@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import topi_ext
-from tests.ops.cudnn_oracle import oracle  # noqa: F401  (a fixture)
+from tests.ops.cudnn_oracle import oracle, prefer_cudnn  # noqa: F401  (a fixture)
 from tests.relax.emulated_cuda import emulate_cuda
 from tests.relax.modules import CUDA, LLVM, assert_nvcc_compiles, compiled, module_of, run, types_of
-from topi_ext.conv2d_nhwc import choose_kernel, cudnn, onednn, reference
+from topi_ext.conv2d_nhwc import onednn, reference
 from topi_ext.cudnn import session
 from topi_ext.onednn import calls
 
@@ -203,7 +203,7 @@ def test_the_target_of_this_processor_has_onednn():
 
 def test_cudnn_is_asked(oracle, monkeypatch):  # noqa: F811
     """As for Relay: see tests/ops/test_conv2d_nhwc_cudnn.py for when, and for what a call does."""
-    monkeypatch.setattr(choose_kernel, "is_cudnn_better", lambda problem, _target: cudnn.is_capable(problem))
+    prefer_cudnn(monkeypatch)
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90", "libs": [session.LIBRARY]}, host="llvm")
     names = "float16", "int8", "prelu", "shuffled"
     with emulate_cuda():

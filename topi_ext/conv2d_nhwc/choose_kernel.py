@@ -56,10 +56,10 @@ def _is_own_better_in_int8(plan: Plan) -> bool:
         if has_few_results:
             return problem.channels <= DEEPEST_IN_INT8
         return problem.channels <= (DEEP_IN_INT8 if problem.filters <= WIDE_IN_INT8 else SHALLOW)
-    if problem.strides != (1, 1) or problem.channels <= WIDE_IN_INT8:
-        return problem.channels <= WIDE_IN_INT8
+    if problem.channels <= WIDE_IN_INT8:
+        return True
     is_quick = problem.filters <= WIDE_IN_INT8 or has_few_results or _has_silu(problem)
-    return is_quick and problem.channels <= SHALLOW
+    return is_quick and problem.strides == (1, 1) and problem.channels <= SHALLOW
 
 
 def _is_own_better(plan: Plan) -> bool:

@@ -15,6 +15,8 @@ from ...analysis.operators import Elements, known_of
 from ...engine.expressions import constant, op_name, shape_of_type, type_of
 from .padded import ONE, NotStatic, Rows
 
+DEPENDS = "a length depends on the number of valid rows"
+
 
 class Length:
     """`fixed` plus each key's number of rows times a factor; of each key, `most` is the greatest number."""
@@ -73,7 +75,7 @@ class Length:
 def _greater(left: Any, right: Any) -> Any:
     least, most = _limits(left - right)
     if least < 0 < most:
-        raise NotStatic("a length depends on the number of valid rows")
+        raise NotStatic(DEPENDS)
     return left if least >= 0 else right
 
 
@@ -88,13 +90,13 @@ def _lesser(left: Any, right: Any) -> Any:
 def _equal(left: Any, right: Any) -> int:
     least, most = _limits(left - right)
     if least <= 0 <= most and least != most:
-        raise NotStatic("a length depends on the number of valid rows")
+        raise NotStatic(DEPENDS)
     return int(least == 0)
 
 
 def _chosen(condition: Any, left: Any, right: Any) -> Any:
     if isinstance(condition, Length):
-        raise NotStatic("a length depends on the number of valid rows")
+        raise NotStatic(DEPENDS)
     return left if condition else right
 
 
@@ -142,12 +144,12 @@ def _elements(node: relay.Expr, of: Callable, shape_of: Callable) -> Any:
         return _array([COMPUTED[name](*row) for row in rows], operands[0].shape)
     shape = shape_of_type(type_of(node)) if isinstance(node, relay.Call) else None
     if shape is None or known_of(node).elements not in (Elements.SAME, Elements.MOVED, Elements.TAKEN):
-        raise NotStatic("a length depends on the number of valid rows")
+        raise NotStatic(DEPENDS)
     data, *indices = node.args
     try:
         return move(node, type_of(node), [of(data), *(of(index).astype("int64") for index in indices)])
     except (NotFolded, TypeError):
-        raise NotStatic("a length depends on the number of valid rows") from None
+        raise NotStatic(DEPENDS) from None
 
 
 def _array(values: list[Any], shape: tuple[int, ...]) -> np.ndarray:

@@ -45,7 +45,6 @@ def _shape_with_rows(
     if len(depending) != 1:
         raise NotStatic("a shape depends on the number of valid rows")
     (axis,) = depending
-    rows: Rows | None
     if expected is not None and walk.counted(values[axis]) == expected.counted:
         values[axis] = expected.capacity
         return [walk.length(value) for value in values], expected, axis
