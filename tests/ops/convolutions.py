@@ -244,6 +244,8 @@ BIG_DEPTHWISE = [
     Case((512, 512), 64, 64, **options(groups=64)),
     Case((128, 128), 256, 256, **options(groups=256, activation="silu")),
     Case((270, 480), 64, 64, kernel=(7, 7), **options(groups=64, padding=3)),
+    Case((50, 84), 384, 384, kernel=(7, 7), **options(groups=384, padding=3)),
+    Case((1080, 1920), 64, 64, kernel=(9, 9), **options(groups=64, padding=4)),
     Case((112, 112), 96, 96, batch=8, **options(groups=96, strides=2, activation=("clip", 0, 6))),
     Case((56, 56), 72, 72, kernel=(5, 5), batch=8, **options(groups=72, padding=2, activation="hard_swish")),
 ]

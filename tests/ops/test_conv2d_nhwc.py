@@ -23,6 +23,7 @@ from tests.ops.convolutions import (
 from topi_ext.conv2d_nhwc import conv2d_nhwc, plan
 from topi_ext.conv2d_nhwc import cuda as cuda_kernel
 from topi_ext.conv2d_nhwc.choose_plan import plan_for
+from topi_ext.conv2d_nhwc.plan_depthwise import plan_depthwise
 
 import tvm
 from tvm import relay
@@ -81,7 +82,9 @@ def test_depthwise_on_cuda(cuda, case, dtype):
     test_cuda(cuda, replace(case, dtype=dtype))
 
 
-@pytest.mark.parametrize("channels, size", [(4, (65, 65)), (300, (3, 3)), (1030, (1, 2)), (7, (31, 31))])
+@pytest.mark.parametrize(
+    "channels, size", [(4, (65, 65)), (200, (7, 7)), (300, (3, 3)), (1030, (1, 2)), (7, (31, 31))]
+)
 def test_depthwise_of_other_sizes(cuda, channels, size):
     padding = size[0] // 2, size[1] // 2
     test_cuda(
@@ -89,8 +92,21 @@ def test_depthwise_of_other_sizes(cuda, channels, size):
     )
 
 
+@pytest.mark.parametrize(
+    "size, channels, taps, pixels, turns",
+    [(7, 960, 3, 2, 1), (512, 64, 3, 4, 2), (80, 128, 5, 4, 1), (56, 96, 7, 4, 1), (270, 64, 9, 8, 4)],
+)
+def test_runs_of_depthwise_convolutions_fill_the_gpu(size, channels, taps, pixels, turns):
+    case = Case((size, size), channels, channels, (taps, taps), **options(groups=channels, padding=taps // 2))
+    chosen = plan_depthwise(case.problem(), plan.MULTIPROCESSORS[90])
+    assert (chosen.pixels, chosen.turns) == (pixels, turns)
+
+
 def test_depthwise_has_no_race(cuda):
     test_cuda_has_no_race(cuda, DEPTHWISE[0])
+    wide = Case((9, 21), 200, 200, kernel=(7, 7), **options(groups=200, padding=3))
+    assert plan_depthwise(wide.problem(), 1).turns > 1
+    test_cuda_has_no_race(cuda, wide)
 
 
 @pytest.mark.parametrize("case", ACTIVATED, **by_name)

@@ -16,7 +16,8 @@ from .._tvm import TVMError, te, tir, topi
 from .choose_plan import plan_for
 from .cuda_depthwise import emit_depthwise
 from .cuda_kernel import emit_kernel
-from .plan import Plan, known_arch
+from .plan import Plan, known_arch, multiprocessors
+from .plan_depthwise import plan_depthwise
 from .problem import Problem
 
 
@@ -39,7 +40,7 @@ def conv2d_nhwc(
     if problem.is_depthwise:
         if problem.block > 1:
             raise TVMError("topi_ext.conv2d_nhwc: on CUDA a depthwise convolution has no depth to space")
-        kernel = partial(emit_depthwise, problem)
+        kernel = partial(emit_depthwise, plan_depthwise(problem, multiprocessors(arch_of(target))))
     else:
         kernel = partial(emit_kernel, _plan(problem, target))
 
