@@ -55,8 +55,8 @@ def test_restored(imported, joined, counts, images, tmp_path):
 def attention_by_hand(change=()):
     """The module, with some part of it `change`d."""
     maps = [relay.var(f"map{i}", shape=(2, 4, side, side)) for i, side in enumerate((6, 3))]
-    grids = [relay.var(f"grid{i}", shape=(2, 2, 5, 3)) for i in range(2)]
     parts = {
+        "points": ("float32", "float32"),
         "sample": {"layout": "NCHW"},
         "join": lambda samples: relay.concatenate(samples, 3),
         "weights": (2, 1, 5, 6),
@@ -65,6 +65,7 @@ def attention_by_hand(change=()):
         "result": lambda total, product, samples: total,
         **dict(change),
     }
+    grids = [relay.var(f"grid{i}", shape=(2, 2, 5, 3), dtype=dtype) for i, dtype in enumerate(parts["points"])]
     options = parts["sample"] if isinstance(parts["sample"], list) else [parts["sample"]] * 2
     samples = [relay.image.grid_sample(*each, **how) for *each, how in zip(maps, grids, options)]
     weights = relay.var("weights", shape=parts["weights"])
@@ -114,6 +115,8 @@ REFUSED = {
     "not bilinear": {"sample": {"layout": "NCHW", "method": "nearest"}},
     "zeros around the map": {"sample": {"layout": "NCHW", "padding_mode": "border"}},
     "all alike": {"sample": [{"align_corners": True}, {"align_corners": False}]},
+    "the points are not all of type": {"points": ("float64", "float64")},  # as exported by torch 2.4
+    "not all of type float32 or float16": {"points": ("float32", "float16")},
     "used elsewhere": {"result": lambda total, product, samples: relay.Tuple([total, samples[0]])},
     "the samples are used": {"result": lambda total, product, samples: relay.Tuple([total, product])},
 }

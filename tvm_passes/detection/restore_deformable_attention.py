@@ -46,6 +46,10 @@ class SumOfSamples(Rule):
             return Refusal("the sum is not over the points only")
         if known_shape(weights) != (items, 1, queries, count):
             return Refusal("the weights are not one for each item, query and point")
+        for tensors in zip(*(sample.args for sample in samples)):  # the maps, then the points
+            types = {tensor.checked_type.dtype for tensor in tensors}
+            if len(types) > 1 or not types.issubset(FLOATS):
+                return Refusal(f"the maps or the points are not all of type {' or '.join(FLOATS)}")
         if any(len(match.graph.users(node)) > 1 for node in (match.product, *between, *samples)):
             return Refusal("the samples are used elsewhere, too")
         return _Plan(weights, samples)
@@ -147,4 +151,4 @@ def _joins_points(expr: relay.Expr) -> bool:
 def _is_plain(sample: relay.Call) -> bool:
     attrs = sample.attrs
     how = str(attrs.method), str(attrs.layout), str(attrs.padding_mode)
-    return how == ("bilinear", "NCHW", "zeros") and sample.checked_type.dtype in FLOATS
+    return how == ("bilinear", "NCHW", "zeros")
