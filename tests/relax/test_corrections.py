@@ -113,6 +113,13 @@ def test_instances_of_bfloat16_are_normalized():
     np.testing.assert_allclose(found(normalized, pixels)[0], expected, rtol=1e-2, atol=1e-2)
 
 
+def test_indices_out_of_range_are_of_the_first_or_the_last_element(capfd):
+    x, at = np.arange(6, dtype="float32").reshape(2, 3), np.array([[-7, 2], [0, 9]])
+    (rows,) = found(lambda x, at: op.take(x, at, 1), x, at)
+    assert_equal(rows, x[:, at.clip(0, 2)])
+    assert "segfaults" not in "".join(capfd.readouterr())
+
+
 def test_a_negated_comparison_of_nan_is_true():
     (mine,) = found(lambda x: op.logical_not(op.greater(x, relax.const(0.0))), NUMBERS)
     assert_equal(mine, ~(NUMBERS > 0))

@@ -13,6 +13,17 @@ Importing a module of this folder applies its corrections, most of which are tho
 | `pixel_shuffle` | finds no kernel |
 | `reductions` | loses NaN, and a row of infinities to -3.4e38, at the index -1 |
 | `sort` | does not sort rows with NaN, nor integers of every type; on CPUs, looks at all for a `topk` |
+| `take` | reads whatever is there at indices that are out of range, and warns of it at every `take` |
 """
 
-from . import division, elementwise, full, in_float32, max_pooling, pixel_shuffle, reductions, sort  # noqa: F401
+from . import (  # noqa: F401
+    division,
+    elementwise,
+    full,
+    in_float32,
+    max_pooling,
+    pixel_shuffle,
+    reductions,
+    sort,
+    take,
+)
