@@ -7,7 +7,7 @@ they are computed by torchvision.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torchvision
@@ -28,10 +28,16 @@ from ._operators_of_relax import OfRelax
 
 @torch.library.custom_op("topi_ext::batched_nms", mutates_args=())
 def batched_nms(
-    boxes: Tensor, scores: Tensor, class_ids: Tensor, iou_threshold: float, score_threshold: float, size: int
+    boxes: Tensor,
+    scores: Tensor,
+    class_ids: Tensor,
+    iou_threshold: float,
+    score_threshold: Optional[float],  # noqa: UP045  # torch makes a schema of it
+    size: int,
 ) -> tuple[Tensor, Tensor]:
     """The indices of the boxes that are kept, then -1, and how many they are."""
-    at = torch.nonzero(scores > score_threshold)[:, 0]
+    takes_part = torch.ones_like(scores) if score_threshold is None else scores > score_threshold
+    at = torch.nonzero(takes_part)[:, 0]
     kept = at[torchvision.ops.batched_nms(boxes[at], scores[at], class_ids[at], iou_threshold)][:size]
     indices = kept.new_full((size,), -1)
     indices[: len(kept)] = kept
@@ -39,7 +45,7 @@ def batched_nms(
 
 
 @batched_nms.register_fake
-def _(boxes: Tensor, scores: Tensor, class_ids: Tensor, iou: float, least: float, size: int) -> Any:
+def _(boxes: Tensor, scores: Tensor, class_ids: Tensor, iou: float, least: Any, size: int) -> Any:
     return boxes.new_empty((size,), dtype=torch.int64), boxes.new_empty((), dtype=torch.int32)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -17,14 +15,15 @@ def batched_nms(
     class_ids: Tensor,
     iou_threshold: float,
     *,
-    score_threshold: float = -math.inf,
+    score_threshold: float | None = None,
     max_output_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`topi_ext.batched_nms` for models that are imported into Relax.
 
     Returns the indices of the kept boxes, followed by -1, of which there are `max_output_size` in all, or
     else as many as there are boxes; and the number of kept boxes, int32. Boxes with a score that is not
-    greater than the threshold are ignored. In torch, torchvision computes it.
+    greater than a threshold are ignored; without one, boxes of any score take part. In torch, torchvision
+    computes it.
     """
     if boxes.dim() != 2 or scores.dim() != 1:
         raise ImportFailure(
@@ -39,7 +38,7 @@ def nms(
     scores: Tensor,
     iou_threshold: float,
     *,
-    score_threshold: float = -math.inf,
+    score_threshold: float | None = None,
     max_output_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`batched_nms` of boxes of a single class."""

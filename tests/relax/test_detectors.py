@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torch import nn
 from torchvision.models import detection
 from torchvision.models.detection import roi_heads
@@ -126,6 +127,22 @@ def test_the_operator_of_torch_is_as_the_oracle():
     expected = reference.batched_nms(boxes.numpy(), scores.numpy(), ids.numpy(), 0.4, **options)
     np.testing.assert_array_equal(indices, expected[0])
     assert count == expected[1]
+
+
+class Suppressed(nn.Module):
+    def forward(self, boxes, scores):
+        return frontends.relax.nms(boxes, scores, 0.5)
+
+
+def test_scores_of_minus_infinity_take_part_without_a_threshold():
+    """As in torchvision's own; NaN comes first there, too."""
+    boxes = torch.arange(6.0)[:, None] * 3 + torch.tensor([0.0, 0, 2, 2])
+    scores = torch.tensor([-torch.inf, 0.5, -torch.inf, torch.nan, 0.25, torch.inf])
+    expected = torchvision.ops.nms(boxes, scores, 0.5)
+    mod = frontends.relax.from_pytorch(Suppressed(), (boxes, scores))
+    for kept, count in (Suppressed()(boxes, scores), run(compiled(mod, QUICK), [boxes, scores])):
+        np.testing.assert_array_equal(kept, expected)
+        assert count == 6
 
 
 class Levels(nn.Module):

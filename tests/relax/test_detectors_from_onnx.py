@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import torchvision
 from onnx import helper
 from torch import nn
 from torchvision.models.detection._utils import _topk_min
@@ -170,6 +171,39 @@ def test_rows_that_masks_select():
         for name, theirs in expected.items():
             np.testing.assert_array_equal(found[name], theirs, err_msg=name)
     assert numbers[:2] == [10, 10] and 0 < numbers[2] < 10 and numbers[3] == 0
+
+
+INFINITE = torch.tensor([-torch.inf, 0.5, -torch.inf, 0.25, -torch.inf, 0.1])
+
+
+class OfAnyScore(nn.Module):
+    """The best rows of a mask, or of its best ones, suppressed without a threshold of their score."""
+
+    def __init__(self, best):
+        super().__init__()
+        self.best = best
+
+    def forward(self, scores, boxes, mask):
+        at = torch.where(mask)[0]
+        scores, boxes = scores[at], boxes[at]
+        if self.best:
+            scores, places = scores.topk(_topk_min(scores, 4, 0))
+            boxes = boxes[places]
+        kept = torchvision.ops.nms(boxes, scores, 0.5)
+        return boxes[kept], scores[kept]
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_scores_of_minus_infinity_take_part_without_a_threshold(best):
+    boxes = torch.arange(6.0)[:, None] * 3 + torch.tensor([0.0, 0, 2, 2])
+    mask = torch.tensor([False, True, True, True, True, False])
+    model, inputs = exported(OfAnyScore(best).eval(), INFINITE, boxes, mask, output_names=["boxes", "scores"])
+    machine = runtime.compile(frontends.relax.from_onnx(model), QUICK, cut=True)
+    for each in (mask, torch.zeros(6, dtype=torch.bool), ~mask, torch.ones(6, dtype=torch.bool)):
+        given = [*inputs.values()][:2] + [each.numpy()]
+        expected = in_onnxruntime(model, dict(zip(inputs, given)))
+        for name, found in machine(*given).items():
+            np.testing.assert_array_equal(found, expected[name], err_msg=name)
 
 
 class Joined(nn.Module):

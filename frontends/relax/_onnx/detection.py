@@ -14,11 +14,12 @@ import topi_ext
 from tvm import relax
 
 from .node import Node, constant
+from .rows import Selection, places_of_first
 
 op = relax.op
 
 
-def non_max_suppression(n: Node, is_there: relax.Expr | None = None) -> tuple[relax.Expr, relax.Expr]:
+def non_max_suppression(n: Node, there: Selection | None = None) -> tuple[relax.Expr, relax.Expr]:
     """The rows of (image, class, box), int64, and how many are kept, int32, of boxes that are there."""
     images, classes, boxes = n.shape(1)
     most = min(int(n.value(2).item()) if n.has(2) else 0, boxes)
@@ -29,9 +30,14 @@ def non_max_suppression(n: Node, is_there: relax.Expr | None = None) -> tuple[re
     corners = op.reshape(_corners(n), (images, 1, boxes, 4))
     corners = op.reshape(op.broadcast_to(corners, (images, classes, boxes, 4)), (items, boxes, 4))
     scores = n.emit(op.reshape(n.data(1), (items, boxes)))
-    if is_there is not None:
-        scores = n.emit(op.where(is_there, scores, relax.const(-np.inf, n.dtype(1))))
-        least = float(np.finfo(n.dtype(1)).min) if least is None else least
+    order, valid_count = None, None
+    if there is not None and least is None:  # any score takes part, and so none says that a box is not there
+        if there.count is None:
+            order = places_of_first(n, there.kept, boxes)
+            corners, scores = (n.emit(op.take(n.emit(each), order, 1)) for each in (corners, scores))
+        valid_count = n.emit(op.broadcast_to(op.reshape(there.counted(n), (1,)), (items,)))
+    elif there is not None:
+        scores = n.emit(op.where(there.kept, scores, relax.const(-np.inf, n.dtype(1))))
     kept = n.emit(
         topi_ext.batched_nms(
             n.emit(corners),
@@ -40,6 +46,7 @@ def non_max_suppression(n: Node, is_there: relax.Expr | None = None) -> tuple[re
             iou or 0.0,
             score_threshold=least,
             max_output_size=most,
+            valid_count=valid_count,
         )
     )
     places = n.emit(op.reshape(n.emit(relax.TupleGetItem(kept, 0)), (items * most,)))
@@ -48,12 +55,12 @@ def non_max_suppression(n: Node, is_there: relax.Expr | None = None) -> tuple[re
     item = np.arange(items * most) // most
     rows[:, 0], rows[:, 1] = item // classes, item % classes
     is_kept = n.emit(op.greater_equal(places, relax.const(0, "int64")))
+    if order is not None:
+        places = n.emit(op.take(order, places, 0, mode="clip"))
     whole = op.concat([constant(rows[:, :2]), op.reshape(places, (-1, 1))], 1)
     found = op.where(op.reshape(is_kept, (-1, 1)), whole, relax.const(0, "int64"))
     if items > 1:  # the kept ones of each item to the front
-        at = np.arange(items * most)
-        key = op.where(is_kept, constant(at), constant(at + items * most))
-        found = op.take(found, op.argsort(key, dtype="int64"), 0)
+        found = op.take(found, places_of_first(n, is_kept, items * most), 0)
     return n.emit(found), count
 
 

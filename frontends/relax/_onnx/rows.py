@@ -64,6 +64,12 @@ class Rows(NamedTuple):
         return op.reshape(self.of.kept, [-1 if axis == self.axis else 1 for axis in range(rank)])
 
 
+def places_of_first(n: Node, is_kept: relax.Expr, extent: int) -> relax.Expr:
+    """The places of a vector, int64: first those that are kept, in their order."""
+    at = np.arange(extent)
+    return n.emit(op.argsort(op.where(is_kept, constant(at), constant(at + extent)), dtype="int64"))
+
+
 Given = Sequence[Optional[Rows]]
 
 

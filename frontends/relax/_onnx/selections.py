@@ -153,12 +153,14 @@ def _top_k(s: Selecting) -> Results:
     for name in ("axis", "sorted"):
         n.attribute(name)
     n.inputs[1]
-    lowest = relax.const(-np.inf, n.dtype())
-    best = op.topk(n.emit(op.where(rows.of.kept, n.data(0), lowest)), most, 0, "both", True, "int64")
-    best = n.emit(best)
+    # A row of -inf comes before those that are not there, and so is compared as the lowest finite number.
+    lowest, finite = relax.const(-np.inf, n.dtype()), n.number(float(np.finfo(n.dtype()).min))
+    compared = n.emit(op.where(rows.of.kept, op.maximum(n.data(0), finite), lowest))
+    best = n.emit(op.topk(compared, most, 0, "both", True, "int64"))
+    places = n.emit(relax.TupleGetItem(best, 1))
+    values = n.emit(op.take(n.data(0), places, 0, mode="clip"))
     count = n.emit(op.minimum(rows.of.counted(n), relax.const(most, "int32")))
     selection = Selection.of_first(n, most, count, rows.of)
-    values, places = (n.emit(relax.TupleGetItem(best, at)) for at in (0, 1))
     return [
         Result(values, Rows(0, selection)),
         Result(places, Rows(0, selection, _with_gaps(rows.of))),
@@ -173,7 +175,7 @@ def _suppressed(s: Selecting) -> Results:
     if boxes is not None and scores is not None and (boxes.axis, scores.axis) != (1, 2):
         refuse(n)
     before = None if boxes is None else boxes.of
-    found, count = non_max_suppression(n, None if before is None else before.kept)
+    found, count = non_max_suppression(n, before)
     selection = Selection.of_first(n, shape_of(found)[0], count, before)
     return [Result(found, Rows(0, selection, _with_gaps(before)))]
 
