@@ -11,6 +11,7 @@ from tests.models.super_resolution import channels_of, super_resolution_model
 from tests.relax.emulated_cuda import emulate_cuda
 from tests.relax.modules import CUDA, QUICK, compiled, run
 from tests.relax.test_passes import CONVOLUTION, calls, converted, convolution, of_images, operators
+from topi_ext.conv2d_nhwc import onednn
 from tvm_passes.relax import convolution_pipeline
 
 import tvm
@@ -160,6 +161,58 @@ def test_the_operator_of_relax_is_a_part_of_a_convolution_too():
     result, _ = converted(of_images(build))
     assert operators(result) == [CONVOLUTION, "relax.permute_dims"]
     assert blocks(result) == [2]
+
+
+ONEDNN = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "libs": ["onednn"]})
+
+
+def spelled_out(x, block=2):
+    """In the order DCR."""
+    n, c, h, w = relax.BlockBuilder.current().normalize(x).ty.shape.values
+    x = relax.op.reshape(x, (n, block, block, int(c) // block**2, h, w))
+    x = relax.op.permute_dims(x, [0, 3, 4, 1, 5, 2])
+    return relax.op.reshape(x, (n, int(c) // block**2, h * block, block * w))
+
+
+@pytest.mark.parametrize(
+    "shape, target",
+    [(("n", 3, 5, 6), QUICK)] + [(("n", 3, "h", "w"), ONEDNN)] * onednn.is_available(),
+    ids=["batch", "size"][: 1 + onednn.is_available()],
+)
+@pytest.mark.parametrize("shuffled", [spelled_out, lambda x: relax.op.nn.pixel_shuffle(x, 2)])
+def test_batches_and_sizes_may_be_known_only_at_run_time(shuffled, shape, target):
+    shapes = (12, 3, 3, 3), (8, 3, 1, 1), (2, 2, 1, 1)
+    first, second, last = (relax.const(np.random.default_rng(1).random(each, "float32")) for each in shapes)
+
+    def build(x):
+        y = shuffled(relax.op.nn.conv2d(x, first, padding=1))
+        y = relax.op.nn.relu(shuffled(relax.op.nn.conv2d(y, second)))
+        return relax.op.nn.conv2d(y, last)
+
+    lengths = {name: tvm.tirx.Var(name, "int64") for name in "nhw"}
+    module = of_images(build, relax.TensorType([lengths.get(each, each) for each in shape], "float32"))
+    module = relax.transform.ConvertToDataflow()(module)  # as importers do, for TVM's ConvertLayout
+    result, refused = converted(module, target)
+    assert operators(result) == ["relax.permute_dims", *[CONVOLUTION] * 3, "relax.permute_dims"]
+    assert blocks(result) == [2, 2, 1] and not refused
+    mine, theirs = compiled(result, target), compiled(module, QUICK)
+    for batch, height, width in ((1, 5, 6), (3, 4, 7)):
+        given = {"n": batch, "h": height, "w": width}
+        image = np.random.default_rng(2).random([given.get(each, each) for each in shape], "float32")
+        np.testing.assert_allclose(run(mine, [image])[0], run(theirs, [image])[0], rtol=1e-4)
+
+
+def test_lengths_that_may_differ_are_no_shuffle():
+    """The batch of what is split is the height of the images."""
+    n, h = (tvm.tirx.Var(name, "int64") for name in "nh")
+
+    def build(x):
+        y = convolution(x, padding=1)
+        split = relax.op.permute_dims(relax.op.reshape(y, (h, n, 5, 2, 2, 1)), [0, 1, 3, 2, 4, 5])
+        return relax.op.reshape(split, (h, n * 2, 10, 1))
+
+    result, _ = converted(of_images(build, relax.TensorType((n, h, 5, 3), "float32")), ONEDNN)
+    assert "relax.reshape" in operators(result)
 
 
 @pytest.mark.parametrize("batch", [2, "n"])

@@ -8,7 +8,7 @@ from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
-from .graph import axes_of, known_shape, op_name, shape_of
+from .graph import axes_of, extents_of, op_name, shape_of
 from .rule_pass import rule_pass
 
 
@@ -140,13 +140,15 @@ class PixelShuffle(Rule):
         return match.data.ty.ndim == 4
 
     def plan(self, match: Match) -> Answer | Refusal:
-        return Refusal("the shape is dynamic") if shape_of(match.data) is None else LEGAL
+        shape = extents_of(match.data)
+        is_known = shape is not None and shape[1] is not None
+        return LEGAL if is_known else Refusal("the number of channels is dynamic")
 
     def rewrite(self, match: Match, plan: object) -> Expr:
         block = int(match.root.attrs.upscale_factor)
-        batch, channels, height, width = known_shape(match.data)
-        split = relax.op.reshape(match.data, (batch, channels // block**2, block, block, height, width))
-        return relax.op.reshape(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]), known_shape(match.root))
+        batch, channels, height, width = match.data.ty.shape.values
+        split = relax.op.reshape(match.data, (batch, int(channels) // block**2, block, block, height, width))
+        return relax.op.reshape(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]), match.root.ty.shape)
 
 
 def before_convert_layout() -> tvm.transform.Pass:

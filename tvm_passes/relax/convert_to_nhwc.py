@@ -14,9 +14,9 @@ from tvm.relax.dpl import is_op, wildcard
 from ..analysis.shuffles import Shuffle, read_shuffle
 from ..engine.contract import NO_MATCH, Answer, Match, Refusal, Rule
 from .before_convert_layout import before_convert_layout
-from .graph import ELEMENTWISE, Graph, axes_of, dtype_of, op_name, shape_of, tensors_of
+from .graph import ELEMENTWISE, Graph, axes_of, dtype_of, lengths_of, op_name, tensors_of
 from .rule_pass import rule_pass
-from .shuffles import SpelledShuffle, spelled
+from .shuffles import SpelledShuffle, are_known, spelled
 
 LAYOUTS = {
     "relax.nn.conv2d": ["NHWC", "OHWI"],
@@ -73,11 +73,15 @@ class TransposeBeforeShuffle(SpelledShuffle):
         return super().where(match) and op_name(before) == "relax.permute_dims" and axes_of(before) == TO_NCHW
 
     def plan(self, match: Match) -> Shuffle | Answer | Refusal:
-        data, split, result = map(shape_of, (match.data, match.split, match.root))
+        data, split, result = map(lengths_of, (match.data, match.split, match.root))
+        if data is None or split is None or result is None:
+            return NO_MATCH
+        is_of_channels = (data[0], data[2:]) == (split[0], split[4:])
+        if not is_of_channels or not are_known(data[1], *split[1:4], result[1]):
+            return NO_MATCH
         shuffle = read_shuffle(data, split, result, axes=axes_of(match.moved))
         if isinstance(shuffle, Refusal):
-            is_of_channels = data and split and (data[0], data[2:]) == (split[0], split[4:])
-            return shuffle if is_of_channels else NO_MATCH
+            return shuffle
         if match.used_elsewhere(match.data, match.split, match.moved):
             return Refusal("the transposed, split or moved tensor has other users")
         return shuffle

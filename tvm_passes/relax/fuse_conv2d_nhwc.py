@@ -19,7 +19,7 @@ from ..analysis.half_precision import holds
 from ..analysis.shuffles import Shuffle
 from ..convolution.fused_call import QUANTIZED, FusedCall, why_no_residual, why_no_shuffle
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
-from .graph import FLOATS, dtype_of, extents_of, known_shape, op_name
+from .graph import FLOATS, dtype_of, extents_of, op_name
 from .rule_pass import rule_pass
 from .shuffles import SpelledShuffle, spelled_by
 from .take_in import CONVOLUTION, Grow, TakeIn, has_type_of, of_channels, of_filters, why_complete
@@ -266,7 +266,7 @@ def _scaled(
 
 def _reordered(match: Match, call: FusedCall, shuffle: Shuffle) -> FusedCall | Refusal:
     """The call with its filters in the order in which the operator shuffles them."""
-    order = shuffle.deep(known_shape(match.root)[3]).ravel()  # in DCR this would be ascending
+    order = shuffle.deep(int(match.root.ty.shape.values[3])).ravel()  # in DCR this would be ascending
     for name, given in call.by_filter().items():
         array = match.graph.constant(given)
         if array is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from tvm import relax
+from tvm import relax, sym
 from tvm.ir import Expr, GenericConst
 from tvm.relax.dpl import DFPattern
 from tvm.relax.dpl.pattern import WildcardPattern
@@ -37,6 +38,24 @@ _MOVING: dict[str, Callable[..., np.ndarray]] = {
     "relax.expand_dims": lambda call, x: x.reshape(shape_of(call)),
     "relax.permute_dims": lambda call, x: x.transpose(axes_of(call)),
 }
+
+
+class Length:
+    """A length that is known only at run time: another one is equal if TVM can prove it."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr = expr
+
+    def __mul__(self, times: int) -> Length:
+        return Length(self.expr * times)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Length) and bool(sym.Analyzer().can_prove_equal(self.expr, other.expr))
+
+    def __repr__(self) -> str:
+        return str(self.expr)
 
 
 class Graph:
@@ -126,6 +145,16 @@ def extents_of(expr: Expr) -> tuple[int | None, ...] | None:
     if not isinstance(shape, relax.ShapeExpr):
         return None
     return tuple(int(extent) if hasattr(extent, "value") else None for extent in shape.values)
+
+
+def lengths_of(expr: Expr) -> tuple[Any, ...] | None:
+    """The shape of a tensor, with a `Length` where an extent is no number; None where the rank is unknown."""
+    extents = extents_of(expr)
+    if extents is None:
+        return None
+    return tuple(
+        Length(given) if extent is None else extent for extent, given in zip(extents, expr.ty.shape.values)
+    )
 
 
 def shape_of(expr: Expr) -> tuple[int, ...] | None:

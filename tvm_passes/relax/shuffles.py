@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import relax
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
 from ..analysis.shuffles import Shape, Shuffle
 from ..engine.contract import Match, Rule
-from .graph import axes_of, known_shape, shape_of
+from .graph import axes_of, lengths_of
 
 AXES = {"CRD": (0, 1, 4, 2, 5, 3), "DCR": (0, 1, 3, 2, 4, 5)}  # of the transpose
 
@@ -25,22 +27,29 @@ class SpelledShuffle(Rule):
         return [each.ty.ndim for each in (match.data, match.split, match.root)] == [4, 6, 4]
 
 
+def are_known(*lengths: Any) -> bool:
+    return all(isinstance(each, int) for each in lengths)
+
+
 def spelled(data: Expr, shuffle: Shuffle) -> Expr:
-    """The depth-to-space of data in NHWC."""
-    split, result = _shapes(known_shape(data), shuffle)
+    """The depth-to-space of data in NHWC, whose channels are known."""
+    *pixels, channels = data.ty.shape.values
+    split, result = _shapes((*pixels, int(channels)), shuffle)
     return relax.op.reshape(relax.op.permute_dims(relax.op.reshape(data, split), AXES[shuffle.mode]), result)
 
 
 def spelled_by(match: Match) -> Shuffle | None:
     """The depth-to-space that a match of `SpelledShuffle` is of data in NHWC, or None."""
-    data, split, result = map(shape_of, (match.data, match.split, match.root))
+    data, split, result = map(lengths_of, (match.data, match.split, match.root))
     if data is None or split is None or result is None:
+        return None
+    if not are_known(data[3], split[4]):
         return None
     found = (Shuffle(split[4], mode) for mode, axes in AXES.items() if axes == axes_of(match.moved))
     return next((each for each in found if _shapes(data, each) == (split, result)), None)
 
 
-def _shapes(data: Shape, shuffle: Shuffle) -> tuple[Shape, Shape]:
+def _shapes(data: tuple[Any, ...], shuffle: Shuffle) -> tuple[Shape, Shape]:
     """Those before and behind the transpose."""
     (batch, height, width, deep), block = data, shuffle.block
     channels = deep // block**2

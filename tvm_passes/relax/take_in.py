@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm_ffi import structural_equal
 
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op
 
 from ..convolution.fused_call import QUANTIZED, FusedCall
 from ..engine.contract import Match, Refusal, Rule
+from .graph import dtype_of, lengths_of
 
 CONVOLUTION = "topi_ext.conv2d_nhwc"
 
@@ -51,7 +51,9 @@ def why_complete(call: FusedCall) -> Refusal | None:
 
 
 def has_type_of(one: Expr, other: Expr) -> bool:
-    return structural_equal(one.ty, other.ty)
+    """Whether TVM can prove it of the lengths that are known only at run time."""
+    lengths = lengths_of(one)
+    return dtype_of(one) == dtype_of(other) and lengths is not None and lengths == lengths_of(other)
 
 
 def of_channels(match: Match, expr: Expr) -> np.ndarray | None:
