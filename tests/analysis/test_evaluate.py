@@ -40,6 +40,9 @@ def calls():
     for reduce in (op.max, op.min, op.sum, op.prod):
         yield from (reduce(i), reduce(i, axis=[1], keepdims=True), reduce(i, axis=0))
     yield from (op.cast(f, "int32"), op.cast(i, "bool"), op.cast(f, "bool"), op.cast_like(f, i))
+    not_all = const(np.float32([np.nan, -0.0, np.inf, -np.inf, 0.5]))
+    yield from (op.clip(not_all, *ends) for ends in ((0, 1), (2, -2)))
+    yield from (op.clip(i, -3, 4), op.reinterpret(f, "int32"))
     yield from (op.reshape(f, [3, -1]), op.expand_dims(f, 1, 2), op.squeeze(op.const([[1]]), [0]))
     yield from (
         op.transpose(f),

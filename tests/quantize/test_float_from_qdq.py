@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import frontends
+from frontends._quantized import quantized
 from tests.helpers import apply, assert_no_second_change, module, numbers, ops, refusals, run
 from tests.quantize.networks import (
     BETWEEN,
@@ -52,6 +53,36 @@ def test_a_network_of_onnx_runtime(tmp_path, dtype):
     assert decibels(run(mod, array)[0], run(after, array)[0]) > 28
 
 
+def round_trip(x, inverse, back, limits):
+    """As PyTorch quantizes, to uint8 with the zero point 3, and dequantizes."""
+    steps = quantized(x * relay.const(np.float32(inverse)), relay.const(3), "uint8", limits)
+    return relay.qnn.op.dequantize(steps, relay.const(np.float32(back)), relay.const(3))
+
+
+@pytest.mark.parametrize("limits", [(0, 255), (0, 127)])
+def test_the_bounds_are_those_that_the_numbers_are_clipped_to(limits):
+    x = image()
+    clip = apply(FloatFromQDQ(), module(x, round_trip(x, 1 / 0.3, 0.3, limits)))[0]["main"].body
+    assert clip.op.name == "clip"
+    found = [clip.attrs.a_min, clip.attrs.a_max]
+    assert found == pytest.approx([(end - 3) * 0.3 for end in limits], rel=1e-6)
+
+
+@pytest.mark.parametrize("inverse", [0.0, 1 / 0.31, -1 / 0.3])
+def test_another_inverse_is_refused(inverse):
+    x = image()
+    _, report = apply(FloatFromQDQ(), module(x, round_trip(x, inverse, 0.3, (0, 255))))
+    assert len(refusals(report)) == 1
+
+
+def test_a_scale_that_is_known_at_run_time_is_refused():
+    x, scale = image(), relay.var("scale", shape=())
+    steps = quantized(x / scale, relay.const(3), "uint8")
+    mod = module(x, scale, relay.qnn.op.dequantize(steps, scale, relay.const(3)))
+    reason = "the scale is not one for the whole tensor, known before"
+    assert refusals(apply(FloatFromQDQ(), mod)[1]) == [reason]
+
+
 def test_other_scales_are_refused():
     x = image()
     q = relay.qnn.op.quantize(x, relay.const(0.1), relay.const(3))
@@ -65,7 +96,9 @@ def test_scales_of_channels_are_refused():
     x = image()
     scale, zero = (relay.const(np.full(CHANNELS, *each)) for each in ((0.1, "float32"), (0, "int32")))
     y = relay.qnn.op.dequantize(relay.qnn.op.quantize(x, scale, zero, axis=3), scale, zero, axis=3)
-    assert refusals(apply(FloatFromQDQ(), module(x, y))[1]) == ["the scale is not one for the whole tensor"]
+    assert refusals(apply(FloatFromQDQ(), module(x, y))[1]) == [
+        "the scale is not one for the whole tensor, known before"
+    ]
 
 
 def test_a_clip_that_others_read_stays():

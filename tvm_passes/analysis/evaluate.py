@@ -117,6 +117,21 @@ def _cast(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, *_: np.ndarray
     return x.astype(result.dtype)
 
 
+def _clip(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray) -> np.ndarray:
+    if (
+        x.dtype.kind != "f"
+        and not np.iinfo(x.dtype).min <= attrs.a_min <= attrs.a_max <= np.iinfo(x.dtype).max
+    ):
+        raise NotFolded("a clip to ends that its dtype does not have")
+    low, high = (np.asarray(end).astype(x.dtype) for end in (attrs.a_min, attrs.a_max))
+    raised = np.where(x < low, low, x)  # NaN stays, and so does -0.0
+    return np.where(raised > high, high, raised)
+
+
+def _reinterpret(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray) -> np.ndarray:
+    return x.view(result.dtype)
+
+
 def _fill(value: float) -> Callable:
     return lambda attrs, result, *_: np.full(_small_shape(result), value, result.dtype)
 
@@ -231,6 +246,7 @@ TABLE: dict[str, Callable] = {
     "cast": _cast,
     "cast_like": _cast,
     "ceil": _elementwise(np.ceil),
+    "clip": _clip,
     "concatenate": lambda attrs, result, xs: np.concatenate(xs, int(attrs.axis)),
     "copy": _reshape,
     "divide": _divide,
@@ -262,6 +278,7 @@ TABLE: dict[str, Callable] = {
     "not_equal": _elementwise(np.not_equal),
     "ones": _fill(1),
     "prod": _reduce(np.multiply),
+    "reinterpret": _reinterpret,
     "repeat": lambda attrs, result, x: np.repeat(x, int(attrs.repeats), int(attrs.axis)),
     "reshape": _reshape,
     "reshape_like": _reshape,

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
 
+from ..analysis.evaluate import value_of
 from ..analysis.operators import MOVED, SAME, known_of
-from ..engine.expressions import op_name, operands, scalar
+from ..engine.expressions import op_name, operands
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
+ROUNDING = 1e-6  # of the inverse of a scale in float32
 Range = tuple[float, float]
 
 
@@ -23,15 +27,21 @@ class ConstantInFloat(Rule):
     Why legal: it is the same number, computed now.
     """
 
-    data, scale, zero = is_constant(), is_constant(), is_constant()
+    data, scale, zero = wildcard(), wildcard(), wildcard()
     pattern = is_op("qnn.dequantize")(data, scale, zero)
 
-    def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        value, scale, zero = (match.data.data.numpy(), match.scale.data.numpy(), match.zero.data.numpy())
+    def plan(self, match: Match) -> list[np.ndarray] | Answer:
+        # PyTorch's weights may still be quantized here, and their zero points are cast.
+        found = [value_of(each) for each in (match.data, match.scale, match.zero)]
+        values = [value for value in found if value is not None]
+        return values if len(values) == len(found) else NO_MATCH
+
+    def rewrite(self, match: Match, plan: list[np.ndarray]) -> relay.Expr:
+        value, *parameters = plan
         along = [1] * value.ndim
-        if scale.size > 1 or zero.size > 1:
+        if any(each.size > 1 for each in parameters):
             along[int(match.root.attrs.axis) % value.ndim] = -1
-        scale, zero = (each.reshape(along if each.size > 1 else ()) for each in (scale, zero))
+        scale, zero = (each.reshape(along if each.size > 1 else ()) for each in parameters)
         return relay.const(((value.astype("int32") - zero) * scale).astype("float32"))
 
 
@@ -42,30 +52,34 @@ class ClipForRoundTrip(Rule):
     them. The clip gives x, and the same ends: without the rounding, as requested.
     """
 
-    x, scale = wildcard(), is_constant()
-    # As the frontend spells it: in the sum the last bit of a float32 is worth 1.
-    sum_ = is_op("add")(is_op("clip")(is_op("divide")(x, scale)), is_constant())
+    x, scale, inverse = wildcard(), wildcard(), wildcard()
+    # As the frontends spell it: in the sum the last bit of a float32 is worth 1. ONNX divides by the scale,
+    # PyTorch multiplies by its inverse.
+    scaled = is_op("divide")(x, scale) | is_op("multiply")(x, inverse)
+    sum_ = is_op("add")(is_op("clip")(scaled), is_constant())
     centred = is_op("subtract")(is_op("reinterpret")(sum_), is_constant())
-    zero = is_constant()
+    zero = wildcard()
     shifted = is_op("add")(centred, zero) | centred
-    spelt = is_op("cast")(is_op("clip")(shifted))
-    own_zero = is_constant()
+    limited = is_op("clip")(shifted)
+    spelt = is_op("cast")(limited)
+    own_zero = wildcard()
     stock = is_op("qnn.quantize")(x, scale, own_zero)
     quantized = spelt | stock
-    back_scale, back_zero = is_constant(), is_constant()
+    back_scale, back_zero = wildcard(), wildcard()
     pattern = is_op("qnn.dequantize")(quantized, back_scale, back_zero)
 
     def plan(self, match: Match) -> Range | Refusal:
         dtype = match.quantized.checked_type.dtype
-        scale, zero = scalar(match.scale), scalar(match.zero or match.own_zero or relay.const(0))
-        if scale is None or zero is None:
-            return Refusal("the scale is not one for the whole tensor")
-        if (scale, zero) != (scalar(match.back_scale), scalar(match.back_zero)):
+        back, back_zero = _number(match.back_scale), _number(match.back_zero)
+        scale, zero = _scale(match), _number(match.zero or match.own_zero or relay.const(0))
+        if scale is None or zero is None or back is None:
+            return Refusal("the scale is not one for the whole tensor, known before")
+        if zero != back_zero or not math.isclose(scale, back, rel_tol=ROUNDING):
             return Refusal("the tensor is dequantized with another scale or zero point")
-        if dtype not in LIMITS or not scale > 0:
-            return Refusal(f"the tensor is quantized to {dtype} with the scale {scale}")
-        low, high = LIMITS[dtype]
-        return (low - zero) * scale, (high - zero) * scale
+        if dtype not in LIMITS or not back > 0:
+            return Refusal(f"the tensor is quantized to {dtype} with the scale {back}")
+        low, high = LIMITS[dtype] if match.limited is None else _ends(match.limited)
+        return (low - zero) * back, (high - zero) * back
 
     def rewrite(self, match: Match, plan: Range) -> relay.Expr:
         return relay.clip(match.x, *plan)
@@ -152,6 +166,19 @@ def range_of(
         return None
     lows, highs = zip(*ranges)
     return min(lows), max(highs)
+
+
+def _number(expr: relay.Expr) -> float | None:
+    """The number that an expression of constants is, or None if it is known at run time, or several."""
+    value = value_of(expr)
+    return None if value is None or value.size != 1 else float(value.reshape(()))
+
+
+def _scale(match: Match) -> float | None:
+    if match.inverse is None:
+        return _number(match.scale)
+    inverse = _number(match.inverse)
+    return 1 / inverse if inverse else None
 
 
 def _ends(clip: relay.Call) -> Range:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tvm import relay
 
+from ..._quantized import quantized
 from ._common import (
     Attrs,
     Converter,
@@ -25,9 +26,6 @@ from ._common import (
 )
 from .arithmetic import matmul, round_half_even
 from .pooling import average_pool, pooled_axes
-
-FAR = 2.0**17  # outside the range of 16 bits, whatever the zero point
-INTEGERS = 1.5 * 2**23  # of float32, around which integers are all the numbers that there are
 
 
 def _by_axis(vector: relay.Expr, axis: int, rank: int) -> relay.Expr:
@@ -55,20 +53,6 @@ def _of_each(numbers: relay.Expr, data: relay.Expr, axis: int, block: int) -> re
     return relay.strided_slice(repeated, [0], [size], axes=[axis])
 
 
-def _quantized(data: relay.Expr, zero_point: relay.Expr | None, dtype: str) -> relay.Expr:
-    """Round scaled floats of float32, add the zero point, and clip to the range of the dtype.
-
-    `round_half_even` reads its data nine times, and TVM inlines it: what is quantised again and again would
-    not compile in a minute. This reads them once: in a sum with `INTEGERS` the last bit is worth 1.
-    """
-    limits = np.iinfo(dtype)
-    bits = relay.reinterpret(relay.clip(data, -FAR, FAR) + like(INTEGERS, data), "int32")
-    result = bits - relay.const(int(np.float32(INTEGERS).view("int32")))
-    if zero_point is not None:
-        result = result + relay.cast(zero_point, "int32")
-    return relay.cast(relay.clip(result, int(limits.min), int(limits.max)), dtype)
-
-
 def quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own rounds halves away from zero, in float32 whatever the dtype, and needs a zero point."""
     data, scale, zero_point = inputs[0], inputs[1], inputs[2]
@@ -87,7 +71,7 @@ def quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: 
     block = attrs.get("block_size", 0)
     scale = _of_each(scale, data, axis, block)
     zero_point = None if zero_point is None else _of_each(zero_point, data, axis, block)
-    return _quantized(relay.cast(data, "float32") / relay.cast(scale, "float32"), zero_point, dtype)
+    return quantized(relay.cast(data, "float32") / relay.cast(scale, "float32"), zero_point, dtype)
 
 
 def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -145,7 +129,7 @@ def qlinear_conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Par
     result = result if bias is None else relay.nn.bias_add(result, bias)
     scale = _by_axis(x_scale, 1, rank) * _by_axis(w_scale, 1, rank) / _by_axis(y_scale, 1, rank)
     scaled = relay.cast(result, "float32") * importer.fold_constant(scale)
-    return _quantized(scaled, _by_axis(y_zero, 1, rank), dtype_of(y_zero))
+    return quantized(scaled, _by_axis(y_zero, 1, rank), dtype_of(y_zero))
 
 
 def _convolved(
@@ -167,7 +151,7 @@ def qlinear_matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
     product = matmul(importer, [_centred(a, _scalar(a_zero)), _centred(b, b_zero)], {}, params)
     scale = _scalar(relay.cast(a_scale, "float32")) * relay.cast(b_scale, "float32")
     scaled = relay.cast(product, "float32") * (scale / _scalar(relay.cast(y_scale, "float32")))
-    return _quantized(scaled, _scalar(y_zero), dtype_of(y_zero))
+    return quantized(scaled, _scalar(y_zero), dtype_of(y_zero))
 
 
 def qgemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -183,7 +167,7 @@ def qgemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
     if y_scale is None:
         return result * scale
     dtype = dtype_of(a if y_zero is None else y_zero)
-    return _quantized(result * (scale / _scalar(y_scale)), y_zero, dtype)
+    return quantized(result * (scale / _scalar(y_scale)), y_zero, dtype)
 
 
 def _scalar(expr: relay.Expr) -> relay.Expr:
@@ -198,7 +182,7 @@ def _in_floats(compute: Callable[..., relay.Expr], operands: int) -> Converter:
         floats = [_dequantized(importer, *inputs[3 * place : 3 * place + 3]) for place in range(operands)]
         y_scale, y_zero = inputs[3 * operands], inputs[3 * operands + 1]
         dtype = dtype_of(inputs[0])
-        return _quantized(compute(*floats, attrs) / _scalar(y_scale), _scalar_or_none(y_zero), dtype)
+        return quantized(compute(*floats, attrs) / _scalar(y_scale), _scalar_or_none(y_zero), dtype)
 
     return convert
 
@@ -221,7 +205,7 @@ def qlinear_where(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Pa
     condition, *given = inputs
     one, other = (_dequantized(importer, *given[place : place + 3]) for place in (0, 3))
     chosen = relay.where(condition, one, other) / _scalar(given[6])
-    return _quantized(chosen, _scalar_or_none(given[7]), dtype_of(given[0]))
+    return quantized(chosen, _scalar_or_none(given[7]), dtype_of(given[0]))
 
 
 def matmul_integer_to_float(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -245,7 +229,7 @@ def qlinear_concat(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
     y_scale, y_zero, *given = inputs
     parts = [_dequantized(importer, *given[place : place + 3]) for place in range(0, len(given), 3)]
     joined = relay.concatenate(parts, axis_of(attrs["axis"], rank_of(parts[0])))
-    return _quantized(joined / _scalar(y_scale), _scalar(y_zero), dtype_of(y_zero))
+    return quantized(joined / _scalar(y_scale), _scalar(y_zero), dtype_of(y_zero))
 
 
 def dynamic_quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -256,7 +240,7 @@ def dynamic_quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, 
     spread = highest - lowest
     scale = relay.where(relay.equal(spread, zero), one, spread / steps)
     zero_point = round_half_even(relay.clip(zero - lowest / scale, 0, 255))
-    return several(_quantized(x / scale, zero_point, "uint8"), scale, relay.cast(zero_point, "uint8"))
+    return several(quantized(x / scale, zero_point, "uint8"), scale, relay.cast(zero_point, "uint8"))
 
 
 def qlinear_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -292,7 +276,7 @@ def _qlinear_average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, pa
     data, x_scale, x_zero, y_scale, y_zero = (inputs[place] for place in range(5))
     floats = importer.onnx_input.of([_dequantized(importer, data, x_scale, x_zero)])
     result = average_pool(importer, floats, attrs, params) / _scalar(y_scale)
-    return _quantized(result, _scalar_or_none(y_zero), dtype_of(data))
+    return quantized(result, _scalar_or_none(y_zero), dtype_of(data))
 
 
 def _qlinear_global_average_pool(
@@ -303,7 +287,7 @@ def _qlinear_global_average_pool(
     total = relay.sum(_centred(data, x_zero), pooled_axes(data), True)
     count = relay.prod(relay.strided_slice(relay.shape_of(data, "int64"), [2], [rank_of(data)]))
     scale = importer.fold_constant(_scalar(x_scale) / (_scalar(y_scale) * relay.cast(count, "float32")))
-    return _quantized(relay.cast(total, "float32") * scale, _scalar_or_none(y_zero), dtype_of(data))
+    return quantized(relay.cast(total, "float32") * scale, _scalar_or_none(y_zero), dtype_of(data))
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -16,7 +16,7 @@ import torch
 
 from tvm import relay
 
-from . import functions
+from . import functions, quantized_decomposed
 from .converter import (
     SCALAR_TYPES,
     Convert,
@@ -32,10 +32,11 @@ from .unsized import REASON, convert_unsized, has_unknown_shape
 
 # Not decomposed: Relay has one operator for it, or a converter here is better than torch's Python definition.
 WHOLE = {
-    "_log_softmax", "_softmax", "addbmm", "addmm", "addmv", "baddbmm", "bmm", "bucketize", "cumprod",
-    "cumsum", "index_select", "mm", "mv", "native_batch_norm", "native_group_norm", "native_layer_norm",
-    "take", "unfold",
+    "_log_softmax", "_softmax", "addbmm", "addmm", "addmv", "baddbmm", "bmm", "bucketize", "clamp",
+    "clamp_max", "clamp_min", "cumprod", "cumsum", "index_select", "mm", "mv", "native_batch_norm",
+    "native_group_norm", "native_layer_norm", "take", "unfold",
 }  # fmt: skip
+NAMESPACES = ("aten", quantized_decomposed.NAMESPACE)  # whose definitions are known here
 LIKE_PRIMS = {"as_strided", "full_like"}  # operators of aten that are converted like prims
 OF_MEMORY = {"layout", "device", "pin_memory", "memory_format", "non_blocking"}  # do not change results
 
@@ -74,11 +75,11 @@ def decomposition_of(name: str) -> Convert | None:
 def is_decomposable(name: str) -> bool:
     """Whether torch has a definition of an operator of this name, such as `aten::std`, for some arguments."""
     namespace, _, base = name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), base, None) if namespace == "aten" else None
+    packet = getattr(getattr(torch.ops, namespace), base, None) if namespace in NAMESPACES else None
     if packet is None or any(base.startswith(word) for word in ("rand", "sym_")):
         return False
     overloads = [getattr(packet, overload) for overload in packet.overloads()]
-    return any(one in _definitions() or _is_composite(one) for one in overloads)
+    return any(one in _definitions(namespace) or _is_composite(one) for one in overloads)
 
 
 def _is_composite(overload: Any) -> bool:
@@ -90,7 +91,10 @@ def _is_composite(overload: Any) -> bool:
 
 
 @functools.lru_cache(None)
-def _definitions() -> dict[Any, Callable]:
+def _definitions(namespace: str = "aten") -> dict[Any, Callable]:
+    """Those that operators of a namespace need."""
+    if namespace != "aten":
+        return _definitions() | quantized_decomposed.definitions()
     from torch._decomp import decomposition_table
 
     return {
@@ -103,8 +107,8 @@ def _definitions() -> dict[Any, Callable]:
 def overload_of(node: torch.Node) -> tuple[Any, bool]:
     """The out-of-place operator of a node, and whether the node works in place."""
     schema = torch._C.parse_schema(node.schema())
-    name = schema.name.split("::")[1]
-    packet = getattr(torch.ops.aten, name)
+    namespace, name = schema.name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), name)
     overload = schema.overload_name or "default"
     in_place = name.endswith("_") and not name.endswith("__")
     if in_place:
@@ -181,7 +185,7 @@ def _trace(
     with FakeTensorMode(allow_non_fake_inputs=True):
         tensors = [torch.empty(shape, dtype=dtype) for shape, dtype in examples]
     try:
-        return make_fx(call, decomposition_table=_definitions())(*tensors)
+        return make_fx(call, decomposition_table=_definitions(overload.namespace))(*tensors)
     except (DynamicOutputShapeException, DataDependentOutputException) as error:
         raise NotConverted("the shape of its result depends on the values of its inputs") from error
     except (UnsupportedOperatorException, AssertionError, NotImplementedError, RuntimeError) as error:
