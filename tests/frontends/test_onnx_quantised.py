@@ -251,6 +251,49 @@ def test_products_that_onnx_runtime_has_fused_with_their_scales(bias):
     assert_as_onnx_runtime_does("MatMulIntegerToFloat", a, {})
 
 
+def test_a_product_of_integers_with_scales_of_float16():
+    a = {"a": quantised("uint8", 2, 600), "b": quantised("int8", 600, 4), "a scale": np.float16(0.02)}
+    a |= {"b scale": np.float16([1, 2, 3, 4]) / 100, "a zero": np.uint8(100), "b zero": np.zeros(4, "int8")}
+    a |= {"bias": np.float16([1, 2, 3, 4])}
+    exact = (a["a"] - 100.0) @ a["b"].astype("float64") * np.float64(a["a scale"]) * a["b scale"] + a["bias"]
+    constants = weights(**{name: array for name, array in a.items() if name != "a"})
+    node = helper.make_node("MatMulIntegerToFloat", list(a), ["y"], domain="com.microsoft")
+    ends = [tensor_input("a", a["a"].shape, "uint8")], ["y"]
+    (found,) = run(from_onnx(model_of([node], *ends, constants, domains=["com.microsoft"]))[0], a["a"])
+    assert found.dtype == "float16" and abs(exact).max() > 100
+    np.testing.assert_allclose(found, exact, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "bits, zero",
+    [(2, None), (4, None), (4, "packed"), (4, "float"), (8, "packed")],
+)
+def test_products_with_weights_of_few_bits(bits, zero):
+    length, columns, block = 40, 5, 16  # the last block is not full
+    random, blocks = np.random.default_rng(0), -(-length // block)
+    packed = random.integers(0, 256, (columns, blocks, block * bits // 8)).astype("uint8")
+    scales = random.normal(size=columns * blocks).astype("float32") / 2**bits
+    zeros = {
+        None: None,
+        "packed": random.integers(0, 256, columns * -(-blocks * bits // 8)).astype("uint8"),
+        "float": random.uniform(0, 16, columns * blocks).astype("float32"),
+    }[zero]
+    arrays = {"x": random.normal(size=(2, 3, length)).astype("float32"), "w": packed, "scales": scales}
+    arrays |= {"zeros": zeros, "order": None, "bias": random.normal(size=columns).astype("float32")}
+    attributes = {"K": length, "N": columns, "bits": bits, "block_size": block}
+    assert_as_onnx_runtime_does("MatMulNBits", arrays, attributes, steps=1e-4)
+
+
+def test_blocks_in_another_order_are_refused():
+    arrays = {"w": np.zeros((5, 2, 8), "uint8"), "scales": np.ones(10, "float32"), "order": np.zeros(32, "i")}
+    names = ["x", "w", "scales", "", "order"]
+    attributes = {"K": 32, "N": 5, "bits": 4, "block_size": 16}
+    node = helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", **attributes)
+    ends = [tensor_input("x", (3, 32))], ["y"]
+    with pytest.raises(ImportFailure, match="quantize without act_order"):
+        from_onnx(model_of([node], *ends, weights(**arrays), domains=["com.microsoft"]))
+
+
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
 @pytest.mark.parametrize("zero", [True, False])
 def test_weights_of_float8_keep_their_fractions(zero, dtype):

@@ -119,3 +119,17 @@ def test_bytes_beside_quantized_tensors_are_resized_as_ever():
     mod, params = from_pytorch(Both().eval(), x)
     found, _ = tvm_passes.runtime.compile(mod, "llvm", params=params)(x.numpy()).values()
     np.testing.assert_array_equal(np.asarray(found), Both()(x)[0].numpy())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("shape", [(4, 6), (3, 4, 6), (2, 1, 4, 6)])
+def test_rows_of_any_number_of_axes(shape):
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5)).eval()
+    x = torch.randn(shape)
+    prepared = quantize_fx.prepare_fx(layers, get_default_qconfig_mapping("fbgemm"), (x,))
+    prepared(x)
+    model = quantize_fx.convert_fx(prepared)
+    mod, params = from_pytorch(model, x)
+    found = np.asarray(tvm_passes.runtime.compile(mod, "llvm", params=params)(x.numpy()))
+    np.testing.assert_allclose(found, model(x).numpy(), atol=1e-6)

@@ -212,8 +212,51 @@ def matmul_integer_to_float(importer: ModuleType, inputs: Inputs, attrs: Attrs, 
     """What ONNX Runtime makes of a MatMulInteger, the scales, and a bias."""
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (inputs[place] for place in range(7))
     product = matmul_integer(importer, importer.onnx_input.of([a, b, a_zero, b_zero]), {}, params)
+    dtype = dtype_of(a_scale)
+    # In float32, since float16 has no numbers above 65,504, which the product of integers is in no time.
+    a_scale, b_scale = (relay.cast(each, "float32") for each in (a_scale, b_scale))
     result = relay.cast(product, "float32") * (_scalar(a_scale) * b_scale)
+    return relay.cast(result if bias is None else result + relay.cast(bias, "float32"), dtype)
+
+
+def matmul_n_bits(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """What ONNX Runtime makes of a product with weights of few bits, a scale for each block of a column."""
+    data, packed, scales, zeros, order, bias = (inputs[place] for place in range(6))
+    bits, block, length, columns = attrs.get("bits", 4), attrs["block_size"], attrs["K"], attrs["N"]
+    attrs.get("accuracy_level")  # how much less exact than float32 ONNX Runtime may be
+    if order is not None:
+        raise NotImplementedError("its blocks are in another order (g_idx): quantize without act_order")
+    if bits not in (2, 4, 8):
+        raise NotImplementedError(f"weights of {bits} bits are not supported: quantize to 2, 4 or 8")
+    blocks = -(-length // block)
+    whole, of_blocks = (columns, blocks * block), (columns, blocks, 1)
+    steps = relay.reshape(_unpacked(packed, columns, bits), (columns, blocks, block))
+    if zeros is None:
+        zero = relay.const(2.0 ** (bits - 1), "float32")
+    elif dtype_of(zeros) == "uint8":
+        of_column = relay.strided_slice(_unpacked(zeros, columns, bits), [0], [blocks], axes=[1])
+        zero = relay.reshape(of_column, of_blocks)
+    else:
+        zero = relay.reshape(relay.cast(zeros, "float32"), of_blocks)
+    weights = (steps - zero) * relay.reshape(relay.cast(scales, "float32"), of_blocks)
+    weights = relay.strided_slice(relay.reshape(weights, whole), [0], [length], axes=[1])
+    weights = importer.fold_constant(relay.cast(relay.transpose(weights), dtype_of(data)))
+    result = matmul(importer, [data, weights], {}, params)
     return result if bias is None else result + bias
+
+
+def _unpacked(packed: relay.Expr, rows: int, bits: int) -> relay.Expr:
+    """Numbers of few bits in float32, of which the first in a byte are its lowest bits."""
+    number = relay.reshape(packed, [rows, -1])
+    parts = [
+        relay.bitwise_and(relay.right_shift(number, relay.const(shift, "uint8")), _mask(bits))
+        for shift in range(0, 8, bits)
+    ]
+    return relay.cast(relay.reshape(relay.stack(parts, 2), [rows, -1]), "float32")
+
+
+def _mask(bits: int) -> relay.Constant:
+    return relay.const(2**bits - 1, "uint8")
 
 
 def dynamic_quantize_matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -296,6 +339,7 @@ CONVERTERS: dict[str, Converter] = {
     "DynamicQuantizeLinear": dynamic_quantize_linear,
     "DynamicQuantizeMatMul": dynamic_quantize_matmul,
     "MatMulInteger": matmul_integer,
+    "MatMulNBits": matmul_n_bits,
     "MatMulIntegerToFloat": matmul_integer_to_float,
     "QGemm": qgemm,
     "QLinearAdd": _in_floats(lambda a, b, attrs: a + b, 2),

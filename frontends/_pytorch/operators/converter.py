@@ -74,6 +74,13 @@ class Converter(stock.PyTorchOpConverter):
         self.convert_map.update({name: partial(convert, self) for name, convert in self.converters.items()})
         self.slice = self.convert_map["aten::slice"]  # TVM's `narrow` calls it by this name
 
+    def update_convert_map(self, custom_map: dict[str, Callable]) -> None:
+        """Like TVM's own, which adds converters of quantized operators, but keeps those of this project."""
+        self.stock.update(custom_map)
+        super().update_convert_map(
+            {name: convert for name, convert in custom_map.items() if name not in self.converters}
+        )
+
     def convert_operators(
         self, operators: list[tuple[str, torch.Node]], outputs: dict[str, Any], ret_names: list[str]
     ) -> list[Any]:

@@ -14,7 +14,7 @@ from tvm import relay
 
 from ..._products import late_product
 from . import functions
-from .converter import Converter, Inputs, InputTypes, NotConverted, known_value
+from .converter import Converter, Inputs, InputTypes, NotConverted, bind, known_value
 from .shapes import are_integers, as_number
 
 MOST_COFACTORS = 4  # rows: a cofactor has as many terms as there are permutations of the other rows
@@ -47,6 +47,17 @@ def addmm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rela
     added, left, right, beta, alpha = inputs
     product = converter.convert_map["aten::matmul"]([left, right], input_types[1:3])
     return _weighted(converter, product, alpha, added, beta)
+
+
+def quantized_linear(name: str, converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own takes matrices only."""
+    data, *others = inputs
+    shape = converter.infer_shape(data)
+    if len(shape) == 2:
+        return converter.stock[name]([data, *others], input_types)
+    product = converter.stock[name]([relay.reshape(data, [-1, shape[-1]]), *others], input_types)
+    filters = converter.infer_shape(product)[-1]
+    return relay.reshape(product, [*shape[:-1], filters])
 
 
 def addbmm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -245,4 +256,8 @@ CONVERTERS = {
     "aten::matmul": matmul,
     "aten::mm": matmul,
     "aten::mv": mv,
+    **{
+        f"quantized::{name}": bind(quantized_linear, f"quantized::{name}")
+        for name in ("linear", "linear_relu")
+    },
 }
