@@ -171,6 +171,15 @@ def test_a_batch_that_is_not_finite_is_named():
         calibrate(mod, [good, bad], InInt8(), target="llvm")
 
 
+@pytest.mark.parametrize("shape, dtype", [((1, 6, 5, CHANNELS), "float32"), ((1, 4, 5, CHANNELS), "uint8")])
+def test_a_batch_of_another_size_or_type_is_named(shape, dtype):
+    x = image(4, 5)
+    mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))
+    good, bad = np.ones((1, 4, 5, CHANNELS), "float32"), np.ones(shape, dtype)
+    with pytest.raises((TypeError, ValueError), match=r"batch 2: .* must be float32 \(1, 4, 5, 8\), not"):
+        calibrate(mod, [good, bad], InInt8(), target="llvm")
+
+
 def test_what_calibrate_refuses():
     x = image()
     mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))

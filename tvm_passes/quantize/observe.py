@@ -127,13 +127,17 @@ class Network:
         run = self._run(outputs, target)
         kept: list[Batch] = []
         with progress_bar("Calibrate", length_hint(batches)) as advance:
-            for batch in batches:
-                samples = run(batch)
+            for number, batch in enumerate(batches, 1):
+                try:
+                    samples = run(batch)
+                except (TypeError, ValueError) as error:  # it has another size, for example
+                    kind = TypeError if isinstance(error, TypeError) else ValueError
+                    raise kind(f"calibrate: batch {number}: {error}") from error
                 for (node, histogram), values_, largest in zip(found.items(), samples[::2], samples[1::2]):
                     try:
                         histogram.add(values_, float(largest))
                     except ValueError as reason:
-                        raise CalibrationError(_of_batch(histogram.batches + 1, node, reason)) from reason
+                        raise CalibrationError(_of_batch(number, node, reason)) from reason
                 if len(kept) < BATCHES_FOR_ERRORS:
                     kept.append(batch)
                 advance()
