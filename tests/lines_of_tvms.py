@@ -47,7 +47,7 @@ def table():
 def modules():
     """{name: path}"""
     found = {}
-    for package in ("topi_ext", "tvm_passes", "frontends"):
+    for package in ("topi_ext", "tvm_passes", "tvm_passes_cli", "frontends"):
         for path in (ROOT / package).rglob("*.py"):
             parts = path.relative_to(ROOT).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path

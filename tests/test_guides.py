@@ -27,8 +27,8 @@ from tests.frontends.traffic import town, traffic
 from tests.helpers import quick
 from tests.models.zoo import tiny_detector, tiny_mask_rcnn
 from tests.quantize.networks import write_quantized_network
-from tvm_passes.command.main import main as tvm_passes_main
-from tvm_passes.command.options import parser
+from tvm_passes_cli.main import main as tvm_passes_main
+from tvm_passes_cli.options import parser
 
 import tvm
 

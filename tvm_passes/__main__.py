@@ -1,8 +1,8 @@
-"""`python -m tvm_passes` is the command `tvm-passes`."""
+"""`python -m tvm_passes` is the command `tvm-passes`, which begins a second later than by that name."""
 
 import sys
 
-from .command.main import main
+from tvm_passes_cli.main import console
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console())

@@ -8,7 +8,7 @@ from typing import Any
 
 def imported(name: str, extra: str, failure: type[Exception]) -> Any:
     """A module of such a package; where it is missing, or cannot be used, a `failure` says what to run."""
-    install = f"run `pip install tvm-vision-passes[{extra}]`"
+    install = f'run `pip install "tvm-vision-passes[{extra}]"`'
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

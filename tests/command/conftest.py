@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tvm_passes.command.main import main
+from tvm_passes_cli.main import main
 
 
 class Answer(NamedTuple):

@@ -20,8 +20,8 @@ from tvm_passes.command import progress
 from tvm_passes.command.draw import detections_in, draw_detections
 from tvm_passes.command.images import ImageInput, image_of
 from tvm_passes.command.models import SEED, TorchModel, TvmModel
-from tvm_passes.command.options import parser
 from tvm_passes.command.pipelines import prepare
+from tvm_passes_cli.options import parser
 
 import tvm
 from tvm import relay

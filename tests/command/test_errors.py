@@ -162,7 +162,7 @@ def test_files_that_are_broken(tvm_passes_command, files, kind, command):
 OPTIONS = {
     "--target cudda": "give llvm",
     "--pipeline os:getcwd": "returns str, which is not a TVM pass",
-    "--pipeline fast": "there is no pipeline fast: give auto, detection, subpixel",
+    "--pipeline convolution": "the pipeline convolution is for Relax: give auto, detection, subpixel",
     "--outputs cut": "--outputs is for detectors",
     "--masks encoded": "--masks is for detectors",
     "--weights trained": "an ONNX file has its own",
@@ -300,7 +300,7 @@ def test_folders_that_were_not_compiled_to(tvm_passes_command, files, arguments)
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    from tvm_passes.command.main import main
+    from tvm_passes_cli.main import main
 
     folder = tmp_path_factory.mktemp("compiled")
     assert main(["compile", COLOURS, "-o", str(folder)]) == 0
@@ -355,7 +355,7 @@ def test_an_interrupt_that_tvm_loses(tvm_passes_command, monkeypatch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
     try:
         answer = tvm_passes_command("doctor")
-        assert answer.status == 130 and answer.err == ""
+        assert answer.status == 130 and answer.err == "Stopped.\n"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

@@ -12,7 +12,7 @@ from tests.command.networks import HERE, SIZE, write_onnx
 from tvm_passes.command import peers, work
 from tvm_passes.command.chart import write_chart
 from tvm_passes.command.models import find_model
-from tvm_passes.command.options import parser
+from tvm_passes_cli.options import parser
 
 import tvm
 

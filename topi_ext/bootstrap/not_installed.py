@@ -20,7 +20,8 @@ class NotInstalled(ImportError):
 def remedy() -> str:
     if IS_CLONE:
         return f'this clone is not installed: run `pip install -e ".[relay]"` in {ROOT}'
-    return 'the installation is not complete: run `pip install --force-reinstall "tvm-vision-passes[relay]"`'
+    # Without --force-reinstall: pip takes this package for what is asked for, wherever it was installed from.
+    return 'the installation is not complete: run `pip install "tvm-vision-passes[relay]"`'
 
 
 @contextlib.contextmanager

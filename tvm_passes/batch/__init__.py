@@ -7,7 +7,7 @@
 `sources.py` finds the images, `decode.py` and `letterbox.py` prepare them, `network.py` and `detector.py`
 run the network and bring what it finds back to each image, `table.py` writes, `local.py` does all this in
 threads, `processes.py` in processes, one or more for each GPU, `on_ray.py` in processes of Ray, and `job.py`
-is the whole. `pip install tvm-vision-passes[batch]` has what it needs, `[ray]` also Ray.
+is the whole. `pip install "tvm-vision-passes[batch]"` has what it needs, `[ray]` also Ray.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""The console command `tvm-passes`, also `python -m tvm_passes`.
+"""The subcommands of the console command `tvm-passes`, whose options are in the package `tvm_passes_cli`.
 
-There is one file per subcommand: `doctor`, `inspect`, `compile`, `run`, `profile`; `main` has their options.
+There is one file per subcommand: `doctor`, `inspect`, `compile`, `run`, `profile` and so on; `main` runs it.
 The other files are shared by them. Of these, `draw`, `images`, `chart` and `progress` are public.
 
 Only this part of `tvm_passes` uses `frontends`, and imports them only when a subcommand runs.

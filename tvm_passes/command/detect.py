@@ -18,8 +18,9 @@ def run(args: argparse.Namespace) -> None:
         with step("Detect") as show:
             summary = _detected(args, show)
     except KeyboardInterrupt:
-        say(f"Stopped: what is in {args.output} is whole; --resume does the rest.")
-        raise
+        raise KeyboardInterrupt(
+            f"Stopped: what is in {args.output} is whole; --resume does the rest."
+        ) from None
     before = f"; {summary.done_before} were done before" if summary.done_before else ""
     bound = f", bound by: {summary.bound}" if summary.bound else ""
     say(

@@ -36,31 +36,40 @@ DETECTS = (  # operators that detectors have, and other networks hardly
 def prepare(args: argparse.Namespace, model: Model | None = None) -> Work:
     """Import the model, by default that of the arguments, and choose its pipeline, and report both."""
     target = target_of(args.target)
+    named = _named(args)
+    calibration = _calibration(args.int8) if args.int8 else None
     model = model or find(args)
     with step(f"Import {model.title}"):
         mod, params = imported(model)
         mod = relay.transform.InferType()(with_weights(mod, params))
     if not any(map(op_name, Graph(mod["main"]).nodes)):
         raise CommandError(f"{args.model} contains no operator: give a model that computes something")
-    pipeline, passes = _pipeline_of(args, mod, target)
+    pipeline, passes = named or _pipeline_of(args, mod, target, calibration)
     say(f"Pipeline: {pipeline}, for {args.target}")
     return Work(model, mod, target, pipeline, passes)
 
 
-def _pipeline_of(
-    args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target
-) -> tuple[str, tvm.transform.Pass]:
-    """The name of the pipeline, and the pass."""
+def _named(args: argparse.Namespace) -> tuple[str, tvm.transform.Pass] | None:
+    """The name and the pass of module:function; None for our pipelines, which may depend on the model."""
     name = args.pipeline
     if ":" in name:
         if args.int8:
             raise CommandError(f"--int8 is for the pipelines detection and subpixel, not for {name}")
         return name, named_pass(name)
-    calibration = _calibration(args.int8) if args.int8 else None
+    if name == "convolution":
+        raise CommandError(
+            f"the pipeline {name} is for Relax: give auto, detection, subpixel, or module:function"
+        )
+    return None
+
+
+def _pipeline_of(
+    args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target, calibration: Calibration | None
+) -> tuple[str, tvm.transform.Pass]:
+    """The name of one of our pipelines, and its pass."""
+    name = args.pipeline
     if name == "auto":
         name = "detection" if _detects(mod) else "subpixel"
-    if name not in ("detection", "subpixel"):
-        raise CommandError(f"there is no pipeline {name}: give auto, detection, subpixel, or module:function")
     try:
         if name == "detection":
             return name, detection_pipeline(target, args.dtype, args.outputs, args.masks, calibration)

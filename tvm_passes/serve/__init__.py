@@ -12,7 +12,7 @@ requests of a replica that dies.
     app.py, bodies.py, line.py, metrics.py -> replicas.py -> [replica.py, answers.py] in each worker
 
 `server.py` is the HTTP server, `service.py` the whole, and `page/` what a browser gets. `pip install
-tvm-vision-passes[ray]` has what it needs.
+"tvm-vision-passes[ray]"` has what it needs.
 """
 
 from .errors import ServeError

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import math
+import runpy
 from functools import partial
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
-from ..serve.limits import Limits
-
+PIPELINES = "auto", "detection", "subpixel"
+OF_RELAX = ("convolution",)
 MODEL = """\
 MODEL is one of
   network.onnx                 an ONNX file; dynamic sizes are set by --size or --input-shape
@@ -38,8 +41,20 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
+class _Version(argparse.Action):
+    """Prints the version of `tvm_passes`, without importing it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
+        package = importlib.util.find_spec("tvm_passes")
+        assert package is not None and package.origin is not None
+        version = runpy.run_path(str(Path(package.origin).with_name("version.py")))["VERSION"]
+        print(f"tvm-passes {version}")
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     whole = _Parser(prog="tvm-passes", description="See what the passes do to a model, compile it, run it.")
+    whole.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, does: str, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -118,6 +133,7 @@ def _add_forms(parser: argparse.ArgumentParser) -> None:
     """The pipeline, and the form of what the model returns."""
     parser.add_argument(
         "--pipeline",
+        type=_pipeline,
         default="auto",
         metavar="auto|detection|subpixel|module:function",
         help="auto: detection if the graph has an NMS or a RoIAlign, else subpixel; "
@@ -288,19 +304,15 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         "--max-queued",
         metavar="N",
         type=int,
-        default=Limits.max_queued,
         help="requests that may wait; others are answered with 503 at once",
     )
     parser.add_argument(
         "--timeout",
         metavar="S",
         type=float,
-        default=Limits.timeout,
         help="seconds that an image may take to arrive, and then to be computed",
     )
-    parser.add_argument(
-        "--max-bytes", metavar="N", type=int, default=Limits.max_bytes, help="bytes of a request, at most"
-    )
+    parser.add_argument("--max-bytes", metavar="N", type=int, help="bytes of a request, at most")
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
@@ -334,6 +346,13 @@ def _number_or_auto(of: str, text: str) -> int | str:
     if text != "auto" and not _is_above_0(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of {of}: give one, or auto")
     return text if text == "auto" else int(text)
+
+
+def _pipeline(text: str) -> str:
+    if text not in (*PIPELINES, *OF_RELAX) and ":" not in text:
+        known = ", ".join(PIPELINES)
+        raise argparse.ArgumentTypeError(f"there is no pipeline {text}: give {known}, or module:function")
+    return text
 
 
 def _score(text: str) -> float:

@@ -1,0 +1,65 @@
+"""What does not wait for TVM: help, the version, wrong arguments, and Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tvm_passes.version import VERSION
+
+RUN = """
+import sys
+from tvm_passes_cli.main import main
+status = main(sys.argv[1:])
+assert not {"tvm", "tvm_passes", "torch"} & {*sys.modules}
+sys.exit(status)
+"""
+SAID = {
+    "--help": (0, "calibrate"),
+    "--version": (0, f"tvm-passes {VERSION}"),
+    "serve --help": (0, "--max-queued"),
+    "": (2, "tvm-passes: the following arguments are required: COMMAND"),
+    "frobnicate": (2, "invalid choice: 'frobnicate'"),
+    "inspect relu.onnx --pipeline fast": (2, "there is no pipeline fast: give auto, detection, subpixel"),
+}
+
+
+@pytest.mark.parametrize("arguments", SAID)
+def test_what_needs_no_tvm_does_not_import_it(arguments):
+    run = [sys.executable, "-c", RUN, *arguments.split()]
+    answer = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    status, said = SAID[arguments]
+    assert answer.returncode == status and said in answer.stdout + answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+INTERRUPTED = """
+import os, signal, sys
+from tvm_passes_cli.main import console
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+sys.argv[1:] = sys.argv[2:]
+sys.exit(console())
+"""
+
+
+@pytest.mark.parametrize("module", ["tvm_passes", "rich", "tvm"])
+def test_an_interrupt_while_packages_are_imported(module):
+    run = [sys.executable, "-c", INTERRUPTED, module, "inspect", "relu.onnx"]
+    answer = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert (answer.returncode, answer.stderr) == (128 + signal.SIGINT, "Stopped.\n")
+
+
+def test_an_interrupt_while_python_ends_shows_no_trace():
+    late = "import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
+    run = [sys.executable, "-c", late + INTERRUPTED, "none", "--version"]
+    answer = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert (answer.returncode, answer.stderr) == (-signal.SIGINT, "")
