@@ -12,8 +12,7 @@ from tvm_passes.command.detect import described
 
 @pytest.fixture
 def detect(tvm_passes_command, photos, detector_folder, tmp_path):  # noqa: F811
-    def run(*options, source=photos, model="four"):
-        output = tmp_path / "detections.parquet"
+    def run(*options, source=photos, model="four", output=tmp_path / "detections.parquet"):
         return tvm_passes_command("detect", source, "-o", output, "--model", detector_folder(model), *options)
 
     return run
@@ -41,12 +40,25 @@ def test_a_folder(detect, tmp_path):
         (["--address", "auto"], 'are for the engine "ray": give --engine ray, too'),
         (["--gpus", "1"], "leave out --gpus, or compile for a GPU"),
         (["--trace", "/nowhere/trace.json"], "there is no folder /nowhere"),
+        (["--trace", "/dev/full"], "the trace /dev/full cannot be written (No space left on device): give"),
     ],
 )
 def test_errors(detect, options, reason):
     answer = detect(*options)
     assert answer.status in (1, 2) and reason in answer.error
     assert "--verbose" not in answer.error  # a sentence needs no traceback
+
+
+def test_an_output_in_a_file(detect, tmp_path):
+    (tmp_path / "file").touch()
+    answer = detect(output=tmp_path / "file" / "detections.parquet")
+    assert "detections.parquet cannot be made (Not a directory): give another output" in answer.error
+
+
+def test_a_mark_that_is_damaged(detect, tmp_path):
+    assert detect().status == 0
+    (tmp_path / "detections.parquet" / ".job.json").write_text("[" * 100_000)
+    assert "is damaged: give another output" in detect("--resume").error
 
 
 def test_a_source_that_is_none(detect, tmp_path):

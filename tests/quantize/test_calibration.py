@@ -44,6 +44,7 @@ def test_a_table_says_what_is_computed_in_int8():
 
 DAMAGES = {
     "cannot be read": lambda text: text[:40],
+    "cannot be read .*recursion": lambda text: "[" * 100_000,
     "is not a calibration": lambda text: "[]",
     "has the format 7, and this version reads 1": lambda text: text.replace('"format": 1', '"format": 7'),
     "data is -0.5, not a number": lambda text: text.replace('"data": 0.5', '"data": -0.5'),

@@ -178,6 +178,11 @@ NOT_HERE = "compile: there is no cuda.* here: give device=, or compile by runtim
             "compile: the target is for aarch64-linux-gnu, and this machine has x86_64 and Linux: compile",
         ),
         ("llvm -mtriple=x86_64-pc-windows-msvc", {}, "for x86_64-pc-windows-msvc, and this machine has"),
+        (
+            tvm.target.Target("cuda -arch=sm_90", host="llvm -mtriple=aarch64-linux-gnu"),
+            {},
+            "compile: the target's host is for aarch64-linux-gnu, and this machine has x86_64 and Linux",
+        ),
         ("llvm", {"cuts": True}, "compile: there is no option cuts: give some of cut, copy_outputs"),
     ],
 )
@@ -188,8 +193,10 @@ def test_what_does_not_run_is_said_before_it_is_compiled(target, options, reason
         runtime.compile(module(x, x + x), target, **options)
 
 
-@pytest.mark.parametrize("triple", ["x86_64", "x86_64-unknown-unknown", "x86_64-unknown-linux-gnu"])
-def test_a_triple_may_name_no_system(triple):
+@pytest.mark.parametrize(
+    "triple", ["x86_64", "x86_64-unknown-unknown", "x86_64-unknown-linux-gnu", "amd64-pc-linux-gnu"]
+)
+def test_a_triple_may_name_no_system_or_spell_the_machine_as_others_do(triple):
     x = relay.var("x", shape=(2,))
     model = runtime.compile(module(x, x + x), f"llvm -mtriple={triple}")
     assert model(np.ones(2, "float32")).tolist() == [2, 2]

@@ -212,7 +212,7 @@ def test_a_manifest_that_was_changed(folder, change):
         runtime.load(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"manifest"', "\0"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"manifest"', "\0", "[" * 100_000], ids=len)
 def test_a_manifest_that_is_none(folder, text):
     (folder / MANIFEST).write_text(text)
     with pytest.raises(

@@ -20,7 +20,7 @@ def instruction_of(target: tvm.target.Target) -> tuple[str, int] | None:
     """The instruction to use for a target, or None where it has none."""
     codegen = tvm.target.codegen
     triple = str(target.attrs.get("mtriple", "")) or codegen.llvm_get_system_triple()
-    if not triple.startswith("x86_64"):
+    if not triple.startswith(("x86_64", "amd64")):
         return None
     for feature, instruction in INSTRUCTIONS.items():
         if codegen.target_has_features([feature], target):

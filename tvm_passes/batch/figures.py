@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from .errors import BatchError
 
 STAGES = ("decode", "fit", "run", "map back", "write")
 BESIDE = {"fit": "decode"}  # stages that threads of others do, one after the other
@@ -68,10 +70,43 @@ class Progress:
         return max(self.total - done, 0) / self.images_per_second
 
 
+class Trace:
+    """The file of a trace, a context; raises BatchError where it cannot be written."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        with self._refusing():
+            self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115  (__exit__ closes it)
+            self.write("[\n")
+            self._file.flush()  # a disk that is full is told before the job begins
+
+    def write(self, text: str) -> None:
+        with self._refusing():
+            self._file.write(text)
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._refusing():
+            self._file.close()
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BatchError(
+                f"the trace {self._path} cannot be written ({reason}): give another place, or leave it out; "
+                "the tables are whole, and --resume (resume=True) does the rest"
+            ) from error
+
+
 class Figures:
     """Collects the time that threads work in each stage, those of other processes among them."""
 
-    def __init__(self, trace: IO[str] | None = None) -> None:
+    def __init__(self, trace: Trace | None = None) -> None:
         self.images = self.errors = 0
         self.total: int | None = None
         self.threads = {stage: 1 for stage in STAGES if stage not in BESIDE}
@@ -80,8 +115,6 @@ class Figures:
         self._busy = dict.fromkeys(STAGES, 0.0)
         self._lock = threading.Lock()
         self._trace = trace
-        if trace:
-            trace.write("[\n")
 
     def working(self, stage: str, **about: Any) -> contextlib.AbstractContextManager[None]:
         return measured(self.add, stage, **about)

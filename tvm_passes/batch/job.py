@@ -19,7 +19,7 @@ from .coco import write_coco
 from .decode import MAX_PIXELS
 from .detector import Batch, Detector, labels_of
 from .errors import BatchError
-from .figures import Figures, Progress
+from .figures import Figures, Progress, Trace
 from .local import run_in_threads
 from .network import images_of
 from .on_ray import Model, run_on_ray
@@ -142,8 +142,7 @@ def detect(
         tables = Tables(table, errors, rows_per_part)
         done = {*ids_of(table), *ids_of(errors)}
         done_before = len(done)
-        file = stack.enter_context(open(trace, "w", encoding="utf-8")) if trace else None
-        figures = Figures(file)
+        figures = Figures(stack.enter_context(Trace(trace)) if trace else None)
         _count_meanwhile(source, figures, done_before)
         _write(run(done, figures, lambda: on_progress(figures.progress())), tables, figures)
         with figures.working("write"):

@@ -68,7 +68,13 @@ def check_same(table: Path, errors: Path, job: Mapping[str, Any]) -> None:
         with whole_file(path) as file:
             file.write(json.dumps(job, indent=1).encode())
         return
-    before = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        is_known = isinstance(before, dict)
+    except (ValueError, RecursionError):
+        is_known = False
+    if not is_known:
+        raise BatchError(f"{path}, which says what job {table} is of, is damaged: give another output")
     if before.get("manifest") != job["manifest"]:
         raise BatchError(f"{table} was begun with another model: give that one, or another output")
     if before.get("source") != job["source"]:
@@ -81,7 +87,10 @@ def check_same(table: Path, errors: Path, job: Mapping[str, Any]) -> None:
 @contextlib.contextmanager
 def locked(table: Path) -> Iterator[None]:
     """Two jobs do not write into one table; the lock of one that was killed is gone."""
-    table.mkdir(parents=True, exist_ok=True)
+    try:
+        table.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BatchError(f"{table} cannot be made ({error.strerror}): give another output") from error
     with open(table / LOCK, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

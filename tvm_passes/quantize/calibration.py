@@ -66,7 +66,7 @@ class Calibration:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CalibrationError(f"there is no file {path}: make it by calibrate") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CalibrationError(f"{path} cannot be read ({error}): calibrate again") from error
         if not isinstance(found, dict) or "format" not in found:
             raise CalibrationError(f"{path} is not a calibration: give a file that calibrate wrote")

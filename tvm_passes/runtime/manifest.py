@@ -31,7 +31,7 @@ def read_manifest(folder: str | os.PathLike[str], batch: int | None = None) -> d
         raise FolderError(f"{folder} has no {MANIFEST}: give a folder that was compiled to") from None
     except NotADirectoryError:
         raise FolderError(f"{folder} is a file: give a folder that was compiled to") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FolderError(f"{path} cannot be read ({error}): compile again") from error
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise FolderError(f"{path} is not the manifest of a compiled folder: compile again")

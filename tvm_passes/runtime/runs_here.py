@@ -19,6 +19,8 @@ from ..version import VERSION
 from .arrays import is_cuda
 from .manifest import PARAMETERS, FolderError, digest_of_file, library_of, networks_of
 
+OTHER_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}  # of processors, to LLVM: {its own: Linux's}
+
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
     """Raise FolderError if another TVM or version wrote the folder, or its files are not those written."""
@@ -92,22 +94,29 @@ class _Described(SimpleNamespace):
 
 def machine_of(target: tvm.target.Target) -> str:
     """The architecture of the processor, by its name in Linux."""
-    return str(target.attrs.get("mtriple", platform.machine())).partition("-")[0]
+    name = str(target.attrs.get("mtriple", platform.machine())).partition("-")[0]
+    return OTHER_NAMES.get(name, name)
 
 
 def check_is_for_here(target: tvm.target.Target, caller: str) -> None:
-    """Raise ValueError if code for this target can neither be linked nor run on this machine.
+    """Raise ValueError if code for this target, or its host, can neither be linked nor run on this machine.
 
     TVM fails late, in the linker or in LLVM, which may end the process. A triple such as x86_64 names no
     system, and LLVM then writes what Linux links.
     """
+    _check_machine(target, "target", caller)
+    if target.host is not None:
+        _check_machine(target.host, "target's host", caller)
+
+
+def _check_machine(target: tvm.target.Target, whose: str, caller: str) -> None:
     triple, here = str(target.attrs.get("mtriple", "")), f"{platform.machine()} and {platform.system()}"
     names_system = not {*triple.split("-")[1:]} <= {"unknown"}
     is_of_system = platform.system().lower() in triple if names_system else platform.system() == "Linux"
     if triple and not (machine_of(target) == platform.machine() and is_of_system):
         raise ValueError(
-            f"{caller}: the target is for {triple}, and this machine has {here}: compile there, or leave out "
-            "-mtriple"
+            f"{caller}: the {whose} is for {triple}, and this machine has {here}: compile there, or leave "
+            "out -mtriple"
         )
 
 

@@ -117,8 +117,11 @@ def _check_processor(target: tvm.target.Target) -> None:
     """Warn once; TVM itself says for each kernel, on standard error, that it takes a generic CPU."""
     name = str(target.attrs.get("mcpu", ""))
     if target.kind.name == "llvm" and name and name not in _processors(target):
-        warning = f"compile: LLVM does not know the processor {name!r}: it compiles for a generic one"
-        warnings.warn(warning, stacklevel=4)
+        warnings.warn(
+            f"compile: LLVM does not know the processor {name!r}: it compiles for a generic one; give an "
+            "older one that it knows, or topi_ext.cpu_target() for this machine (--target native)",
+            stacklevel=4,
+        )
 
 
 def _processors(target: tvm.target.Target) -> list[str]:
