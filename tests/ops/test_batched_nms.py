@@ -323,7 +323,7 @@ VALID = ((2, 5, 4), (2, 5), (2, 5))
         (((1, 5, 4), (1, 5), (5,)), {}, {}, r"class_ids must have the shape \(B, N\) beside boxes of rank 3"),
         (((5, 4), (6,), (5,)), {}, {}, "axis N: boxes has 5, scores has 6, class_ids has 5"),
         (((2, 5, 4), (2, 5), (3, 5)), {}, {}, "axis B: boxes has 2, scores has 2, class_ids has 3"),
-        (((5, 5), (5,), (5,)), {}, {}, "axis 4: boxes has 5"),
+        (((5, 5), (5,), (5,)), {}, {}, r"boxes must have the shape \(N, 4\) or \(B, N, 4\), not \[5, 5\]"),
         (VALID, {"boxes": "int32"}, {}, "boxes must be of type float32 or float16 or bfloat16, not int32"),
         (VALID, {"scores": "float64"}, {}, "scores must be of type .*, not float64"),
         (VALID, {"class_ids": "float32"}, {}, "class_ids must be of type int32 or int64, not float32"),
@@ -337,6 +337,11 @@ VALID = ((2, 5, 4), (2, 5), (2, 5))
 def test_refused(shapes, dtypes, options, reason):
     with pytest.raises(tvm.TVMError, match=reason):
         result_type(shapes, dtypes, **options)
+
+
+def test_a_threshold_that_is_no_number_is_refused():
+    with pytest.raises(TypeError, match="iou_threshold must be a number or an expression"):
+        topi_ext.batched_nms(*variables_of(VALID), "0.5")
 
 
 def test_negative_max_output_size_is_refused():

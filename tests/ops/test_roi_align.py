@@ -277,6 +277,15 @@ def test_wrong_attributes_are_refused(wrong):
         topi_ext.multiscale_roi_align(variables[:2], variables[2], **options)
 
 
+@pytest.mark.parametrize("name", ["roi_align", "multiscale_roi_align"])
+def test_a_refusal_names_the_function_that_was_called(name):
+    maps, rois = relay.var("maps", shape=(1, 4, 8)), relay.var("rois", shape=(5, 5))
+    given = (maps, {"spatial_scale": 1}) if name == "roi_align" else ([maps], {"scales": [1]})
+    call = getattr(topi_ext, name)(given[0], rois, pooled_size=2, sampling_ratio=2, **given[1])
+    with pytest.raises(tvm.TVMError, match=f"topi_ext.{name}: feature maps must have the shape"):
+        relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([maps, rois], call)))
+
+
 # --- int8
 
 STEPS = [0.02, 0.05, 0.01, 0.03]  # of each map

@@ -107,8 +107,8 @@ def batched_nms(
         raise ValueError(f"batched_nms: max_output_size must be at least 0, not {max_output_size}")
     count = const(0, "int32") if valid_count is None else valid_count
     thresholds = [
-        value if isinstance(value, Expr) else const(value or 0, "float32")
-        for value in (iou_threshold, score_threshold)
+        _threshold("iou_threshold", iou_threshold),
+        _threshold("score_threshold", 0 if score_threshold is None else score_threshold),
     ]
     return call(
         NAME,
@@ -119,6 +119,15 @@ def batched_nms(
         has_valid_count=int(valid_count is not None),
         has_score_threshold=int(score_threshold is not None),
     )
+
+
+def _threshold(name: str, value: float | Expr) -> Expr:
+    if isinstance(value, Expr):
+        return value
+    try:
+        return const(value, "float32")
+    except (TypeError, ValueError):
+        raise TypeError(f"batched_nms: {name} must be a number or an expression, not {value!r}") from None
 
 
 def nms(boxes: Expr, scores: Expr, iou_threshold: float | Expr, **options: Any) -> Expr:
@@ -160,6 +169,8 @@ def _type_relation(types: Sequence[Type], attrs: Attrs) -> TupleType | None:
             _refuse(f"{name} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
         for axis, extent in zip(axes, type_.shape):
             extents[axis][name] = extent
+        if name == "boxes" and _register.known(type_.shape[-1]) not in (4, None):
+            _refuse(f"boxes must have the shape (N, 4) or (B, N, 4), not {type_.shape}")
     common = {axis: _common(axis, of_axis) for axis, of_axis in extents.items() if of_axis}
     batch = [common["B"]] if batched else []
     size = common["N"] if attrs["max_output_size"] < 0 else attrs["max_output_size"]

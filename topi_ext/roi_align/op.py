@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
@@ -258,26 +259,28 @@ def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     axis = CHANNEL_AXIS[attrs["layout"]]
     for feature in features:
         if len(feature.shape) != 4:
-            _refuse(f"feature maps must have the shape ({', '.join(attrs['layout'])}), not {feature.shape}")
+            _refuse(
+                attrs, f"feature maps must have the shape ({', '.join(attrs['layout'])}), not {feature.shape}"
+            )
         if feature.dtype not in TYPES:
-            _refuse(f"feature maps must be of type {', '.join(TYPES)}, not {feature.dtype}")
+            _refuse(attrs, f"feature maps must be of type {', '.join(TYPES)}, not {feature.dtype}")
         if 0 in [known(extent) for at, extent in enumerate(feature.shape) if at not in (0, axis)]:
-            _refuse(f"a feature map has no pixels: {feature.shape}")
+            _refuse(attrs, f"a feature map has no pixels: {feature.shape}")
     if len({feature.dtype for feature in features}) > 1:
-        _refuse("all feature maps must have the same type")
+        _refuse(attrs, "all feature maps must have the same type")
     channels = {known(feature.shape[axis]) or 0 for feature in features}
     if len(channels) > 1 or 0 in channels:
-        _refuse("the number of channels must be known, and the same for all feature maps")
+        _refuse(attrs, "the number of channels must be known, and the same for all feature maps")
     if len({known(feature.shape[0]) for feature in features} - {None}) > 1:
-        _refuse("all feature maps must have the same batch size")
+        _refuse(attrs, "all feature maps must have the same batch size")
     if len(rois.shape) != 2 or known(rois.shape[1]) not in (4, 5, None):
-        _refuse(f"rois must have the shape (R, 5) or (R, 4), not {rois.shape}")
+        _refuse(attrs, f"rois must have the shape (R, 5) or (R, 4), not {rois.shape}")
     if rois.dtype not in FLOATS:
-        _refuse(f"rois must be of type {' or '.join(FLOATS)}, not {rois.dtype}")
+        _refuse(attrs, f"rois must be of type {' or '.join(FLOATS)}, not {rois.dtype}")
     shape = [rois.shape[0], *attrs["pooled_size"]]
     of_result, rest = divmod(channels.pop(), _channels_of_each(attrs))
     if rest:
-        _refuse(f"the number of channels must be a multiple of {_channels_of_each(attrs)}")
+        _refuse(attrs, f"the number of channels must be a multiple of {_channels_of_each(attrs)}")
     shape.insert(axis, of_result)
     return TensorType(shape, _out_dtype(features[0].dtype, attrs))
 
@@ -285,8 +288,10 @@ def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
 def _out_dtype(dtype: str, attrs: Attrs) -> str:
     """The type of the result for feature maps of a type."""
     if dtype != INT8 and any(float(scale) != 1 for scale in attrs["feature_scales"]):
-        _refuse(f"feature scales are for int8 feature maps, not for {dtype}")
-    return checked_out_dtype(dtype, str(attrs["out_dtype"]), TYPES, ("feature maps", "need"), _refuse)
+        _refuse(attrs, f"feature scales are for int8 feature maps, not for {dtype}")
+    return checked_out_dtype(
+        dtype, str(attrs["out_dtype"]), TYPES, ("feature maps", "need"), partial(_refuse, attrs)
+    )
 
 
 def _channels_of_each(attrs: Attrs) -> int:
@@ -294,8 +299,9 @@ def _channels_of_each(attrs: Attrs) -> int:
     return math.prod(map(int, attrs["pooled_size"])) if attrs["by_position"] else 1
 
 
-def _refuse(reason: str) -> NoReturn:
-    _register.refuse(NAME, reason)
+def _refuse(attrs: Attrs, reason: str) -> NoReturn:
+    """By the name of the function that was called, of the two that share the operator."""
+    _register.refuse(NAME if attrs["by_area"] else "topi_ext.roi_align", reason)
 
 
 @script

@@ -112,22 +112,28 @@ def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     data, rois = types
     for name, type_ in zip(ARGUMENTS, types):
         if type_.dtype not in FLOATS:
-            _refuse(f"{name} must be of type {' or '.join(FLOATS)}, not {type_.dtype}")
+            _refuse(attrs, f"{name} must be of type {' or '.join(FLOATS)}, not {type_.dtype}")
     if len(data.shape) != 4 or not known(data.shape[1]):
-        _refuse(f"data must have the shape (N, C, H, W) with a C that is known and above 0, not {data.shape}")
+        _refuse(
+            attrs,
+            f"data must have the shape (N, C, H, W) with a C that is known and above 0, not {data.shape}",
+        )
     if 0 in map(known, data.shape[2:]):
-        _refuse(f"data has no pixels: {data.shape}")
+        _refuse(attrs, f"data has no pixels: {data.shape}")
     if len(rois.shape) != 2 or known(rois.shape[1]) not in (5, None):
-        _refuse(f"rois must have the shape (R, 5), not {rois.shape}")
+        _refuse(attrs, f"rois must have the shape (R, 5), not {rois.shape}")
     options = _options(attrs)
     channels, rest = divmod(int(data.shape[1]), options.channels_of_each)
     if rest:
-        _refuse(f"data must have a multiple of {options.channels_of_each} channels, not {data.shape[1]}")
+        _refuse(
+            attrs, f"data must have a multiple of {options.channels_of_each} channels, not {data.shape[1]}"
+        )
     return TensorType([rois.shape[0], channels, *options.pooled_size], data.dtype)
 
 
-def _refuse(reason: str) -> NoReturn:
-    _register.refuse(NAME, reason)
+def _refuse(attrs: Attrs, reason: str) -> NoReturn:
+    """By the name of the function that was called, of the two that share the operator."""
+    _register.refuse("topi_ext.ps_roi_pool" if attrs["by_position"] else NAME, reason)
 
 
 @script

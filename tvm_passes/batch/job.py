@@ -171,9 +171,9 @@ def _check(source: Source, format: str, engine: str, rows_per_part: int, **numbe
     for name, number in {"rows_per_part": rows_per_part, **numbers}.items():
         if number is not None and number < 1:
             raise BatchError(f"{name} must be at least 1, not {number}")
-    pyarrow("parquet")  # raises where it is not installed
-    if engine == "ray":
+    if engine == "ray":  # these raise where it is not installed; the extra of Ray brings both
         ray("data")
+    pyarrow("parquet")
     check_any(source)
 
 

@@ -61,10 +61,11 @@ def run(args: argparse.Namespace) -> None:
         check_can_write(path)
     if args.chart:
         check_is_chart(args.chart)
-    check_is_for_here(target_of(args.target))
+    target = target_of(args.target)
+    check_is_for_here(target)
+    _check_device(args, target)
     image = read_image(args.image) if args.image else None
     work = prepare(args)
-    _check_device(args, work.target)
     inputs = _inputs(args, work, image)
     peer = peer_of(args.compare, work, inputs) if args.compare else None
     if work.target.kind.name == "llvm" and not work.target.attrs.get("mcpu"):
