@@ -21,3 +21,9 @@ def in_python(monkeypatch):
     thread = Counting()
     monkeypatch.setattr(onednn, "_of_thread", thread)
     return thread.texts
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """What is kept of cuDNN's plans is for this test alone."""
+    monkeypatch.setenv("TVM_PASSES_CACHE", str(tmp_path))

@@ -65,7 +65,9 @@ def attention_by_hand(change=()):
         "result": lambda total, product, samples: total,
         **dict(change),
     }
-    grids = [relay.var(f"grid{i}", shape=(2, 2, 5, 3), dtype=dtype) for i, dtype in enumerate(parts["points"])]
+    grids = [
+        relay.var(f"grid{i}", shape=(2, 2, 5, 3), dtype=dtype) for i, dtype in enumerate(parts["points"])
+    ]
     options = parts["sample"] if isinstance(parts["sample"], list) else [parts["sample"]] * 2
     samples = [relay.image.grid_sample(*each, **how) for *each, how in zip(maps, grids, options)]
     weights = relay.var("weights", shape=parts["weights"])
