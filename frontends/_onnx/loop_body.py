@@ -61,6 +61,20 @@ def carry(body: onnx.GraphProto, place: int, name: str) -> None:
         values.extend([*others[:at], onnx.ValueInfoProto(name=inside), *others[at:]])
 
 
+def node_count(graph: onnx.GraphProto) -> int:
+    """With those of graphs inside nodes."""
+    inner = (each for node in graph.node for attribute in node.attribute for each in _graphs(attribute))
+    return len(graph.node) + sum(map(node_count, inner))
+
+
+def without_inputs_and_initializers(body: onnx.GraphProto) -> onnx.GraphProto:
+    """A copy which takes both as names from outside."""
+    copy = onnx.GraphProto()
+    copy.CopyFrom(body)
+    del copy.input[:], copy.initializer[:]
+    return copy
+
+
 def is_read(body: onnx.GraphProto, place: int) -> bool:
     """Whether a round reads what the one before it has left in a carried value."""
     name = body.input[2 + place].name
@@ -72,9 +86,13 @@ def _reads(graph: onnx.GraphProto) -> Iterator[str]:
     for node in graph.node:
         yield from node.input
         for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
+            for inner in _graphs(attribute):
                 yield from _reads(inner)
                 yield from _gives(inner)
+
+
+def _graphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    return [attribute.g, *attribute.graphs]  # the first is empty where there is none
 
 
 def _gives(graph: onnx.GraphProto) -> Iterator[str]:
@@ -92,7 +110,7 @@ def _rename(graph: onnx.GraphProto, before: str, after: str) -> None:
             if name == before:
                 node.input[place] = after
         for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
+            for inner in _graphs(attribute):
                 _rename(inner, before, after)
                 for output in inner.output:
                     output.name = after if output.name == before else output.name

@@ -55,6 +55,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                         self._construct_node(others, other)
                 else:
                     super()._construct_nodes(SimpleNamespace(node=[node]))
+                    self._open_sequences(node)
                 self._infer_types(node)
             except ImportFailure:
                 raise
@@ -64,6 +65,14 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                 if self.how_to_fix and any(map(self._is_dynamic, node.input)):
                     reason += f"; some of its sizes are known only at run time: {self.how_to_fix}"
                 raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
+
+        def _open_sequences(self, node: onnx.NodeProto) -> None:
+            """Let a sequence that is one of several results be the tuple itself, as converters need it."""
+            for name in node.output:
+                result = self._nodes.get(name)
+                if isinstance(result, relay.TupleGetItem) and isinstance(result.tuple_value, relay.Tuple):
+                    field = result.tuple_value.fields[result.index]
+                    self._nodes[name] = field if isinstance(field, relay.Tuple) else result
 
         def _parse_attr(self, attributes: Sequence[onnx.AttributeProto]) -> dict[str, Any]:
             """TVM's own takes no empty list, as PyTorch exports the axes of `amax()`."""

@@ -4,13 +4,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from frontends import ImportFailure, from_onnx
 from tests.frontends.onnx_models import model_of, run, tensor_input, weights
 
 X = np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
 NODE = helper.make_node
+FLOAT, INT64, BOOL = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "INT64", "BOOL"))
 
 
 def assert_computes(nodes, outputs=("y",), shape=X.shape, **constants):
@@ -53,7 +54,7 @@ def test_insert_and_erase(place):
 
 @pytest.mark.parametrize(("axis", "new_axis"), [(0, 0), (-1, 0), (0, 1), (1, 1), (-1, 1)])
 def test_concatenated(axis, new_axis):
-    nodes = [NODE("Neg", ["x"], ["n"]), NODE("SequenceEmpty", [], ["none"])]
+    nodes = [NODE("Neg", ["x"], ["n"]), NODE("SequenceEmpty", [], ["none"], dtype=FLOAT)]
     nodes += [NODE("SequenceInsert", ["none", "x"], ["one"]), NODE("SequenceInsert", ["one", "n"], ["two"])]
     nodes += [NODE("ConcatFromSequence", ["two"], ["y"], axis=axis, new_axis=new_axis)]
     assert_computes(nodes)
@@ -86,6 +87,89 @@ def test_a_split_into_as_many_parts_as_only_the_runtime_knows_is_refused():
         ImportFailure, match=r"\(SplitToSequence\) cannot be converted: .*shapes=\{'x': \(\?, 5\)\}"
     ):
         from_onnx(model)
+
+
+def gathering_loop(count=None, goes_on="true"):
+    """A list that a loop extends, read in another, as torch exports scripts that append to lists."""
+    value = helper.make_tensor_value_info
+    i, going, still = value("i", INT64, []), value("going", BOOL, []), value("still", BOOL, [])
+    first = helper.make_graph(
+        [
+            NODE("Cast", ["i"], ["number"], to=FLOAT),
+            NODE("Add", ["x", "number"], ["more"]),
+            NODE("SequenceInsert", ["list", "more"], ["longer"]),
+            NODE("Less", ["i", "three"], ["still"]),
+            NODE("Neg", ["more"], ["row"]),
+        ],
+        "first",
+        [i, going, helper.make_tensor_sequence_value_info("list", FLOAT, None)],
+        [still, helper.make_tensor_sequence_value_info("longer", FLOAT, None), value("row", FLOAT, None)],
+    )
+    second = helper.make_graph(
+        [
+            NODE("Sub", ["two", "j"], ["place"]),
+            NODE("SequenceAt", ["lists", "place"], ["item"]),
+            NODE("Mul", ["sum", "factor"], ["scaled"]),
+            NODE("Add", ["scaled", "item"], ["next"]),
+            NODE("Identity", ["go"], ["same"]),
+        ],
+        "second",
+        [value("j", INT64, []), value("go", BOOL, []), value("sum", FLOAT, None)],
+        [value("same", BOOL, []), value("next", FLOAT, None)],
+        weights(factor=np.float32(0.5)),
+    )
+    numbers = {"two": np.array(2), "three": np.array(3), "ten": np.array(10), "true": np.array(True)}
+    nodes = [
+        *(
+            NODE("Constant", [], [name], value=numpy_helper.from_array(each))
+            for name, each in numbers.items()
+        ),
+        NODE("SequenceEmpty", [], ["none"], dtype=FLOAT),
+        NODE("ReduceMax", ["x"], ["largest"], keepdims=0),
+        NODE("Cast", ["largest"], ["unknown"], to=INT64),
+        NODE("Cast", ["largest"], ["unsure"], to=BOOL),
+        NODE("Loop", [count or "", goes_on, "none"], ["lists", "rows"], "first", body=first),
+        NODE("Loop", ["two", "true", "x"], ["y"], "second", body=second),
+        NODE("ConcatFromSequence", ["lists"], ["all"], axis=0),
+    ]
+    return model_of(nodes, [tensor_input("x", X.shape)], ["y", "all", "rows"], (), 17)
+
+
+@pytest.mark.parametrize("count", [None, "three", "ten"])  # of at most 4 by the condition
+@pytest.mark.parametrize("freeze", [True, False])
+def test_loops_that_gather_and_read_a_sequence(count, freeze):
+    model = gathering_loop(count)
+    mod, params = from_onnx(model, freeze_params=freeze)
+    assert [*params] == [] if freeze else "factor" in params
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    found = run(mod, X, *(each.numpy() for each in params.values()))
+    for each, expected in zip(found, session.run(None, {"x": X})):
+        np.testing.assert_allclose(each, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"count": "unknown"}, "runtime knows how many rounds it has, and it reads sequences, whose"),
+        ({"goes_on": "unsure"}, "runtime knows whether it goes on.*give the inputs fixed sizes"),
+    ],
+)
+def test_loops_of_which_the_length_of_a_sequence_is_not_known_are_refused(given, reason):
+    with pytest.raises(ImportFailure, match=reason):
+        from_onnx(gathering_loop(**given))
+
+
+def test_branches_that_give_sequences_are_refused():
+    sequence = helper.make_tensor_sequence_value_info("s", FLOAT, None)
+    branch = helper.make_graph([NODE("SequenceConstruct", ["x"], ["s"])], "branch", [], [sequence])
+    nodes = [
+        NODE("ReduceMax", ["x"], ["largest"], keepdims=0),
+        NODE("Cast", ["largest"], ["unsure"], to=BOOL),
+        NODE("If", ["unsure"], ["s"], then_branch=branch, else_branch=branch),
+        NODE("ConcatFromSequence", ["s"], ["y"], axis=0),
+    ]
+    with pytest.raises(ImportFailure, match=r"\(If\).*its branches give sequences, whose lengths must"):
+        from_onnx(model_of(nodes, [tensor_input("x", X.shape)], ["y"], (), 17))
 
 
 def test_functions_of_the_model():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -14,13 +15,21 @@ import topi_ext
 from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
+from tvm.relay.frontend.common import set_span
 
 from ..._recursion import recursion, with_final_shapes
 from ..._slice import late_slice
 from ..._types import sizes
 from ..describe import describe
 from ..imported import Imported
-from ..loop_body import captured, carry, is_read, pruned
+from ..loop_body import (
+    captured,
+    carry,
+    is_read,
+    node_count,
+    pruned,
+    without_inputs_and_initializers,
+)
 from ..loops import PastedMasks, known_loop
 from ._common import (
     Attrs,
@@ -34,6 +43,12 @@ from ._common import (
     stock,
 )
 
+MOST_UNROLLED = 20_000  # nodes of all rounds
+SEQUENCES = (
+    "sequences, whose lengths must be known at import: give the inputs fixed sizes, or gather tensors by a "
+    "concatenation"
+)
+
 
 def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own imports both branches of a constant condition: a dead one may not even type-check."""
@@ -42,29 +57,34 @@ def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
         return _both(importer, inputs, attrs)
     then, otherwise = attrs["then_branch"], attrs["else_branch"]
     branch = then if condition.data.numpy().item() else otherwise
-    result = _inner(importer, branch, {})
-    return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
+    results = _inner(importer, branch, {})
+    return several(*results) if len(results) > 1 else results[0]
 
 
-def _results(result: relay.Expr) -> list[relay.Expr]:
-    return list(result.fields) if isinstance(result, relay.Tuple) else [result]
-
-
-def _inner(importer: ModuleType, graph: onnx.GraphProto, inputs: dict[str, relay.Expr]) -> relay.Expr:
+def _inner(
+    importer: ModuleType, graph: onnx.GraphProto, inputs: Mapping[str, relay.Expr]
+) -> list[relay.Expr]:
     """The results of a graph inside a node, which may read names from outside."""
     outer = importer.GraphProto.current
-    inner = importer.GraphProto(outer._shape, outer._dtype, outer._freeze_params, outer._op_type_dict)
+    inner = _scope_inside(importer)
     inner._nodes = {**outer._nodes, **inputs}
     with inner:
         result = inner.from_onnx(graph, outer.opset, get_output_expr=True)
     outer._params.update(inner._params)
-    return result
+    return list(result.fields) if len(graph.output) > 1 else [result]
+
+
+def _scope_inside(importer: ModuleType) -> Any:
+    outer = importer.GraphProto.current
+    return importer.GraphProto(outer._shape, outer._dtype, outer._freeze_params, outer._op_type_dict)
 
 
 def _both(importer: ModuleType, inputs: Inputs, attrs: Attrs) -> relay.Expr:
     """TVM's own refuses branches whose results differ in size, and its warning does not name the node."""
     scope = importer.GraphProto.current
-    branches = [_results(_inner(importer, attrs[name], {})) for name in ("then_branch", "else_branch")]
+    branches = [_inner(importer, attrs[name], {}) for name in ("then_branch", "else_branch")]
+    if any(isinstance(result, relay.Tuple) for result in chain(*branches)):
+        raise NotImplementedError(f"only the runtime knows its condition, and its branches give {SEQUENCES}")
     condition = relay.reshape(inputs[0], [])
     results = [_of_one_type(scope.place[1], condition, *pair) for pair in zip(*branches)]
     then, otherwise = (pair[0] if len(results) == 1 else relay.Tuple(pair) for pair in zip(*results))
@@ -97,7 +117,7 @@ def loop(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
     graph, node = scope.place
     found = known_loop(graph, node, partial(_imported, scope))
     if found is None:
-        return _recursive(importer, inputs, attrs)
+        return _unrolled_or_as_recursion(importer, inputs, attrs)
     attrs["body"], list(inputs)  # count as read, since they were read as terms
     if isinstance(found, PastedMasks):
         return relay.squeeze(topi_ext.paste_masks(*found), [1])
@@ -114,17 +134,81 @@ def _imported(scope: Any, name: str | None) -> Imported | None:
     return Imported(expr, type_.dtype, sizes(type_), array)
 
 
-def _recursive(importer: ModuleType, inputs: Inputs, attrs: Attrs) -> relay.Expr:
-    """A recursive function, which would compute in each round what its body reads from outside.
-
-    So that is carried, too. What a round replaces unread, by more elements, has its final shape before.
-    """
+def _unrolled_or_as_recursion(importer: ModuleType, inputs: Inputs, attrs: Attrs) -> relay.Expr:
+    """Sequences, which are tuples, change their length in a loop that is unrolled only."""
     scope = importer.GraphProto.current
     graph, node = scope.place
     loop = pruned(graph, node)
     attrs["body"]  # counts as read
     body, (most, goes_on, *first) = loop.body, [inputs[place] for place in range(len(inputs))]
     kept, names = [first[place] for place in loop.kept], [node.input[2 + place] for place in loop.kept]
+    read = [scope.imported(name) for name in captured(body)]
+    has_sequences = any(isinstance(value, relay.Tuple) for value in chain(kept, read))
+    if has_sequences:
+        made = _unrolled(importer, body, most, goes_on, kept)
+    else:
+        made = _recursive(importer, body, most, goes_on, kept, names)
+    scope._nodes.update({var.name_hint: var for var in relay.analysis.free_vars(relay.Tuple(made))})
+    results = first + made[len(kept) :]
+    for place, result in zip(loop.kept, made):
+        results[place] = result
+    return several(*results) if len(results) > 1 else results[0]
+
+
+def _unrolled(
+    importer: ModuleType,
+    body: onnx.GraphProto,
+    most: relay.Expr | None,
+    goes_on: relay.Expr | None,
+    first: list[relay.Expr],
+) -> list[relay.Expr]:
+    """The values carried after the last round, and the rows gathered."""
+    if not isinstance(most, (relay.Constant, type(None))):
+        raise NotImplementedError(f"only the runtime knows how many rounds it has, and it reads {SEQUENCES}")
+    rounds, count = None if most is None else int(most.data.numpy().item()), node_count(body)
+    parameters = [value.name for value in body.input]
+    own = _scope_inside(importer)
+    own._parse_graph_initializers(body)
+    # Made once, each is one parameter: a node replaces a variable that has no span by one that has.
+    weights = {name: set_span(value, name) for name, value in own._nodes.items()}
+    body = without_inputs_and_initializers(body)
+    going = relay.const(True) if goes_on is None else goes_on
+    values = first
+    rows: list[list[relay.Expr]] = []
+    while rounds is None or len(rows) < rounds:
+        going = importer.fold_constant(going)
+        if not isinstance(going, relay.Constant):
+            raise NotImplementedError(f"only the runtime knows whether it goes on, and it reads {SEQUENCES}")
+        if not going.data.numpy().item():
+            break
+        if len(rows) * count > MOST_UNROLLED:
+            raise NotImplementedError(
+                f"it reads sequences, and its rounds have more than {MOST_UNROLLED} nodes"
+            )
+        given = dict(zip(parameters, [relay.const(len(rows), "int64"), going, *values]))
+        going, *made = _inner(importer, body, {**weights, **given})
+        values = made[: len(first)]
+        rows.append(made[len(first) :])
+    if not rows and len(body.output) > 1 + len(first):
+        raise NotImplementedError("it reads sequences and gathers rows, of which there are none")
+    importer.GraphProto.current._params.update(own._params)
+    return [*values, *(relay.stack(row, 0) for row in zip(*rows))]
+
+
+def _recursive(
+    importer: ModuleType,
+    body: onnx.GraphProto,
+    most: relay.Expr | None,
+    goes_on: relay.Expr | None,
+    first: list[relay.Expr],
+    names: list[str],
+) -> list[relay.Expr]:
+    """A recursive function, which would compute in each round what its body reads from outside.
+
+    So that is carried, too. What a round replaces unread, by more elements, has its final shape before.
+    """
+    scope = importer.GraphProto.current
+    kept, names = [*first], [*names]
     for name in captured(body):
         value = scope.imported(name)
         value = value if value is None else importer.fold_constant(value)
@@ -137,17 +221,13 @@ def _recursive(importer: ModuleType, inputs: Inputs, attrs: Attrs) -> relay.Expr
     del body.input[:]
 
     def import_body(values: Sequence[relay.Expr]) -> list[relay.Expr]:
-        return _results(_inner(importer, body, dict(zip(parameters, values))))
+        return _inner(importer, body, dict(zip(parameters, values)))
 
     if unread and all(each is None or _is_positive(each) for each in (most, goes_on)):
         kept = with_final_shapes(import_body, kept, unread)
     most, goes_on = (each if each is None else relay.reshape(each, []) for each in (most, goes_on))
     made = recursion(import_body, most, goes_on, kept, names)
-    scope._nodes.update({var.name_hint: var for var in relay.analysis.free_vars(relay.Tuple(made))})
-    results = first + made[len(kept) :]
-    for place, result in zip(loop.kept, made):
-        results[place] = result
-    return several(*results) if len(results) > 1 else results[0]
+    return made[: len(first)] + made[len(kept) :]
 
 
 def scan(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

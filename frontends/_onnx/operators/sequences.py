@@ -12,6 +12,12 @@ from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, axis_of, kn
 from .shapes import split_into
 
 
+def empty(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own does not read the type, which the tensors have by themselves."""
+    attrs.get("dtype")
+    return relay.Tuple([])
+
+
 def insert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own inserts at a negative position behind the element that ONNX has it in front of."""
     sequence, tensor, position = inputs[0], inputs[1], known(inputs[2], "position")
@@ -34,4 +40,8 @@ def split_to_sequence(importer: ModuleType, inputs: Inputs, attrs: Attrs, params
     return relay.Tuple(parts if keeps_axis else [relay.squeeze(part, [axis]) for part in parts])
 
 
-CONVERTERS: dict[str, Converter] = {"SequenceInsert": insert, "SplitToSequence": split_to_sequence}
+CONVERTERS: dict[str, Converter] = {
+    "SequenceEmpty": empty,
+    "SequenceInsert": insert,
+    "SplitToSequence": split_to_sequence,
+}
