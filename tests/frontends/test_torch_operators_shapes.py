@@ -1,10 +1,12 @@
 """Operators of PyTorch that move elements, which TVM's importer gets wrong or does not know."""
 
+import numpy as np
 import pytest
 import torch
 
 from frontends import ImportFailure, from_pytorch
 from tests.frontends.torch_functions import Functions, assert_right
+from tests.helpers import runner
 
 X = torch.arange(24.0).reshape(2, 3, 4)
 ROWS = torch.arange(12.0).reshape(3, 4)
@@ -385,3 +387,31 @@ def test_places_along_a_number_of_axes_that_tvm_does_not_compile(shape):
 def test_unflatten_by_sizes_that_the_trace_computes():
     functions = {"unflatten": lambda x: x.unflatten(1, (x.size(0) + 1, x.size(1) // 3))}
     assert_right(functions, torch.rand(2, 6, 4))
+
+
+def test_repeats_as_often_as_there_are_detections():
+    """As in the mask heads of RTMDet and CondInst; none, too."""
+
+    class Repeated(torch.nn.Module):
+        def forward(self, scores, maps):
+            kept = scores[scores > 0.5]
+            count = kept.shape[0]
+            of_each = (kept[:, None].repeat(1, count), kept.repeat(count), maps.repeat(count, 2, 1))
+            return (*of_each, maps[:, 0].repeat(1, count), maps[:, 1].repeat_interleave(count, 1))
+
+    model, maps = Repeated().eval(), X[:1]
+    scores = torch.tensor([0.1, 0.9, 0.7, 0.8])
+    runs = runner(from_pytorch(model, (scores, maps))[0])
+    for each in (scores, scores * 0):
+        for found, expected in zip(runs(each.numpy(), maps.numpy()), model(each, maps)):
+            assert found.shape == expected.shape
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_repeats_of_each_element_that_are_data_are_refused():
+    class Counted(torch.nn.Module):
+        def forward(self, x):
+            return x.repeat_interleave(x.long())
+
+    with pytest.raises(ImportFailure, match="how often it repeats each element is known only at run time"):
+        from_pytorch(Counted(), X[0, 0])

@@ -39,7 +39,7 @@ def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes)
 def full(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
     """TVM's own takes the dtype of the model, no value of a tensor, and no shape known only in part."""
     shape, value, dtype, *_ = inputs
-    (value,) = _numbers([value])
+    (value,) = as_numbers([value])
     name = dtype_name(dtype) or str(_dtype_filled_with(converter, value)).replace("torch.", "")
     value = relay.cast(value, name) if isinstance(value, relay.Expr) else relay.const(value, name)
     if isinstance(shape, relay.Expr):
@@ -151,7 +151,7 @@ def reshape(converter: Converter, inputs: Inputs, input_types: InputTypes) -> An
     known = [as_number(extent) for extent in extents]
     if known.count(None) == 1 and all(extent is None or extent > 0 for extent in known):
         return relay.reshape(data, [-1 if extent is None else extent for extent in known])
-    return converter.stock["aten::reshape"]([data, _numbers(extents)], input_types)
+    return converter.stock["aten::reshape"]([data, as_numbers(extents)], input_types)
 
 
 def unflatten(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -315,35 +315,10 @@ def meshgrid(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     return relay.meshgrid(vectors, indexing=indexing)
 
 
-def repeat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no 0-d tensors, and compiles what is computed of the repeats, to know it."""
-    data, repeats = inputs
-    if not repeats:
-        return data
-    if not converter.infer_shape_with_prelude(data):
-        data = relay.reshape(data, [1])
-    return converter.stock["aten::repeat"]([data, _numbers(repeats)], input_types)
-
-
 def arange(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own compiles each bound that is not a number yet, to know it."""
     bounds, options = inputs[:-4], inputs[-4:]
-    return converter.stock["aten::arange"](_numbers(bounds) + options, input_types)
-
-
-def repeat_interleave(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes only a single number of repeats."""
-    data, repeats, axis, *_rest = inputs
-    repeats = known_value(repeats)
-    if repeats is None:
-        raise NotConverted("how often it repeats is known only at run time")
-    if axis is None:
-        data, axis = relay.reshape(data, [-1]), 0
-    if isinstance(repeats, list) and len(repeats) == 1:
-        repeats = repeats[0]
-    if isinstance(repeats, int):
-        return relay.repeat(data, repeats, axis)
-    return relay.take(data, relay.const(np.repeat(np.arange(len(repeats)), repeats)), axis)
+    return converter.stock["aten::arange"](as_numbers(bounds) + options, input_types)
 
 
 def diagonal(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -378,7 +353,7 @@ def as_number(extent: Any) -> int | None:
     return int(number) if isinstance(number, (int, float)) else None
 
 
-def _numbers(values: list[Any]) -> list[Any]:
+def as_numbers(values: list[Any]) -> list[Any]:
     """The values, as numbers where they are known."""
     known = map(known_number, values)
     return [value if number is None else number for value, number in zip(values, known)]
@@ -473,8 +448,6 @@ CONVERTERS = {
     "aten::diagonal": diagonal,
     "aten::flatten": flatten,
     "aten::meshgrid": meshgrid,
-    "aten::repeat": repeat,
-    "aten::repeat_interleave": repeat_interleave,
     "aten::roll": roll,
     "aten::split": split,
     "aten::squeeze": squeeze,
