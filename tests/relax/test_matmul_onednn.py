@@ -68,6 +68,20 @@ def test_sizes_that_are_known_only_at_run_time(lengths):
     assert calls_onednn
 
 
+@pytest.mark.parametrize("lengths", [None, ["b r c", "b c n"]], ids=str)
+@pytest.mark.parametrize("result", ["float16", "float32"])
+def test_sums_of_float16_are_rounded_once(result, lengths):
+    left, right = (numbers(3, *shape).astype("float16") for shape in ((7, 500), (500, 9)))
+    sums = left.astype("float32") @ right.astype("float32")
+    types = types_of([left, right], lengths)
+    module = module_of({"main": (lambda given: relax.op.matmul(*given, out_dtype=result), types)})
+    with ONEDNN:
+        assert PACKED_FUNCTION in relax.transform.LegalizeOps()(module).script()
+    (found,) = run(compiled(module, ONEDNN), [left, right])
+    assert found.dtype == result
+    np.testing.assert_allclose(found, sums, rtol=6e-4 if result == "float16" else 1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "shapes, dtype, target",
     [

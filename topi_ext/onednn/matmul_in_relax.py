@@ -3,6 +3,9 @@
 The axes of the batch are merged, which moves nothing in memory: oneDNN multiplies each item of two batches,
 or each of one with the only item of the other. Where the second operand is one matrix, all rows of the first
 are one, too.
+
+Half precision that oneDNN does not multiply on a processor, as float16 on most, is multiplied as float32:
+that loses nothing, and the sums are rounded once.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from . import library
 from .matmul import AT_RUN_TIME, Problem, is_capable, product
 
 Shape = Sequence[IntExpr]
+HALF = "float16", "bfloat16"
 
 
 def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -29,15 +33,21 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     has_onednn = target is not None and target.kind.name == "llvm" and library.NAME in libraries_of(target)
     merged = _merged(call) if has_onednn else None
     problem = None if merged is None else _problem(call, merged)
+    if problem is not None and problem.dtype in HALF and not is_capable(problem):
+        problem = problem._replace(dtype="float32", result="float32")
     if merged is None or problem is None or not is_capable(problem):
         return stock(builder, call)
-    left, right = (_reshaped(builder, each, shape) for each, shape in zip(call.args, merged))
+    left, right = (
+        _cast(builder, _reshaped(builder, each, shape), problem.dtype)
+        for each, shape in zip(call.args, merged)
+    )
     shape = [merged[0][0] if problem.shapes[1][0] == 1 else merged[1][0], merged[0][1], merged[1][2]]
 
     def computed(*inputs: Any) -> Any:
         return product(problem, shape, inputs)
 
     products = builder.emit(builder.call_te(computed, left, right, primfunc_name_hint="matmul"))
+    products = _cast(builder, products, dtype_of(call.ty))
     return builder.call_te(topi.reshape, products, call.ty.shape.values)
 
 
@@ -68,6 +78,10 @@ def _reshaped(builder: relax.BlockBuilder, operand: relax.Expr, shape: Shape) ->
     if _are_same(shape, operand.ty.shape.values):
         return operand
     return builder.emit(builder.call_te(topi.reshape, operand, shape))
+
+
+def _cast(builder: relax.BlockBuilder, tensor: relax.Expr, dtype: str) -> relax.Expr:
+    return tensor if dtype_of(tensor.ty) == dtype else builder.emit(builder.call_te(topi.cast, tensor, dtype))
 
 
 def _are_same(shape: Shape, other: Shape) -> bool:
