@@ -45,6 +45,8 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
         "adaptive_max_pool3d.default": _adaptive_max_pool,
         "amax.default": functools.partial(_extreme, relax.op.max),
         "amin.default": functools.partial(_extreme, relax.op.min),
+        "bitwise_left_shift.Tensor": functools.partial(_shift, relax.op.left_shift),
+        "bitwise_right_shift.Tensor": functools.partial(_shift, relax.op.right_shift),
         "convolution.default": _convolution,
         "grid_sampler_2d.default": _grid_sample,
         "grid_sampler_3d.default": _grid_sample,
@@ -67,6 +69,19 @@ def _extreme(build: Callable[..., Any], node: fx.Node, importer: Importer) -> An
         return build(data, list(axes) or None, keepdims)
 
     return importer.block_builder.emit(built(*importer.retrieve_args(node)))
+
+
+def _shift(build: Callable[..., Any], node: fx.Node, importer: Importer) -> Any:
+    """By less than no bit or by all bits, which is not defined for TVM, nothing but the sign is left."""
+    data, by = importer.retrieve_args(node)
+    dtype = dtype_of(data)
+    bits = np.iinfo(dtype).bits
+    none, last, all_bits = (relax.const(number, dtype) for number in (0, bits - 1, bits))
+    emit = importer.block_builder.emit
+    is_out = emit(relax.op.logical_or(relax.op.less(by, none), relax.op.greater_equal(by, all_bits)))
+    shifted = emit(build(data, relax.op.where(is_out, last, by)))
+    keeps_sign = build is relax.op.right_shift and not dtype.startswith("u")
+    return shifted if keeps_sign else emit(relax.op.where(is_out, none, shifted))
 
 
 def _product(node: fx.Node, importer: Importer) -> Any:

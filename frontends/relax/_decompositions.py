@@ -84,15 +84,23 @@ def _of_tensors() -> dict[Any, Call]:
         aten.pow.Tensor_Scalar: _pow_number,
         # It has no converter for these, and its sorts are stable.
         aten.copysign.Scalar: lambda x, sign: x.abs() * math.copysign(1.0, sign),
-        aten.copysign.Tensor: lambda x, sign: torch.where(torch.signbit(sign), -x.abs(), x.abs()),
+        aten.copysign.Tensor: _copysign,
         aten.cummax.default: partial(_cumulated_extreme, torch.gt),
         aten.cummin.default: partial(_cumulated_extreme, torch.lt),
         aten.signbit.default: lambda x: (x < 0) | (1 / x < 0) if x.dtype.is_floating_point else x < 0,
         aten.min.dim: _min,
         aten.remainder.Scalar_Tensor: lambda x, y: _number(x, y).remainder(y),
         aten.sort.stable: lambda x, *, stable, dim=-1, descending=False: torch.sort(x, dim, descending),
-        aten.__lshift__.Scalar: lambda x, by: x * 2**by,
-        aten.__rshift__.Scalar: lambda x, by: x // 2**by,
+        **{
+            getattr(operator, overload): partial(_shift, kept)
+            for kept, *operators in (
+                (torch.bitwise_left_shift, aten.__lshift__, aten.bitwise_left_shift),
+                (torch.bitwise_right_shift, aten.__rshift__, aten.bitwise_right_shift),
+            )
+            for operator in operators
+            for overload in operator.overloads()
+            if operator in (aten.__lshift__, aten.__rshift__) or "Scalar" in overload
+        },
         aten.any.default: lambda x: aten.any.dim(x.reshape(-1), 0),
         aten.any.dim: _any,
         aten.any.dims: _any,
@@ -119,6 +127,25 @@ def _of_tensors() -> dict[Any, Call]:
         aten.upsample_bicubic2d.vec: _upsample_bicubic,
         aten.upsample_bilinear2d.vec: _upsample_bilinear,
     }
+
+
+def _copysign(x: Tensor, sign: Tensor) -> Tensor:
+    dtype = torch.result_type(x, sign)
+    x = x.to(dtype if dtype.is_floating_point else torch.get_default_dtype()).abs()
+    return torch.where(torch.signbit(sign), -x, x)
+
+
+def _shift(kept: Any, x: Tensor | int, by: Tensor | int) -> Tensor:
+    """By the operator of two tensors that is left, of one type."""
+    dtype = torch.result_type(x, by)
+    if dtype.is_floating_point or dtype == torch.bool:
+        return NotImplemented
+    bits = torch.iinfo(dtype).bits
+    if not isinstance(by, Tensor):
+        by = torch.full((), by if 0 <= by < bits else bits, dtype=dtype)
+    if not isinstance(x, Tensor):
+        x = torch.full((), x, dtype=dtype)
+    return kept(x.to(dtype), by.to(dtype))
 
 
 def _of_scalars(operator: Any, otherwise: Call | None) -> Call:

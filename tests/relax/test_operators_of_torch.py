@@ -69,7 +69,10 @@ CASES = {
         [(MATRIX * 9).long(), MATRIX.double()],
     ),
     "signs": (
-        lambda x, y: (x.copysign(y), x.copysign(-2), x.int().copysign(-0.0), y.signbit(), x.int().signbit()),
+        lambda x, y: (
+            *(x.copysign(y), x.copysign(-2), x.int().copysign(-0.0), y.signbit(), x.int().signbit()),
+            *(x.int().copysign(y.half()), (x > 0).copysign(x.int())),
+        ),
         [MATRIX, torch.tensor([0, -0.0, 1, -1, -torch.inf])],
     ),
     "addcmul": (lambda x, y: torch.addcmul(x, y, y, value=2), [X, Y]),
@@ -85,7 +88,20 @@ CASES = {
     "div_integers_trunc": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), [INTEGERS, OTHERS]),
     "floor_divide": (lambda x: (x // 4, x // -2, x // 2.5), [INTEGERS]),
     "remainder": (lambda x: (x % 3, x % -3, x % 0.7), [INTEGERS]),
-    "shift": (lambda x: (x << 3, x >> 1, x.to(torch.uint8) << 7), [INTEGERS]),
+    "shift": (
+        lambda x: (x << 3, x >> 1, x.to(torch.uint8) << 7, x >> 70, x.to(torch.uint8) >> 9),
+        [INTEGERS],
+    ),
+    "shift_by_tensors": (
+        lambda x, y: (
+            x << y,
+            x >> y,
+            x.int() << 2 * y,
+            9 >> y,
+            y[:, :1].to(torch.uint8) >> x.to(torch.uint8),
+        ),
+        [INTEGERS, torch.tensor([[0, 1, 62], [63, 70, -1]])],
+    ),
     "pow": (lambda x: (x**2, x**3, x.abs() ** 0.5, 2**x), [X]),
     "roots": (
         lambda x: (x**0.5, 1 / x**0.5, x**-0.5, x.int() ** 0.5, x.int() ** -0.5),
