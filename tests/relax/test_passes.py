@@ -357,6 +357,20 @@ def test_batches_and_sizes_may_be_known_only_at_run_time(shape, target):
 
 
 @pytest.mark.parametrize(
+    "height, target", [(4, "own")] + [(LENGTHS["h"], "onednn")] * onednn.is_available(), ids=str
+)
+def test_upsampled_images_may_be_known_only_at_run_time(height, target):
+    images = relax.TensorType((LENGTHS["n"], 9, height, 5), "float32")
+    module = of_images(lambda x: relax.op.nn.relu(upsampled(x, 2, (2, 2))), images)
+    result, refused = converted(module, TARGETS[target])
+    assert "relax.nn.conv2d_transpose" not in operators(result) and not refused
+    mine, theirs = compiled(result, TARGETS[target]), compiled(module)
+    for count in (1, 3):
+        array = np.random.default_rng(0).random((count, 9, 4, 5), "float32")
+        np.testing.assert_allclose(run(mine, [array])[0], run(theirs, [array])[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
     "shape, target, reason",
     [
         (("n", 9, 12, 3), CUDA, "the batch is dynamic, for which the target has no kernel"),

@@ -45,7 +45,7 @@ def convolution_pipeline(target: str | tvm.target.Target, dtype: str | None = No
     has_kernels = on_llvm or half is not None  # for what is no convolution yet
     passes = [
         RestoreBatchedNMS(),  # before any cast to half: the offsets between classes would be rounded
-        *([UpsampleByShuffle(half)] if has_kernels else []),
+        *([UpsampleByShuffle(half, target)] if has_kernels else []),
         ConvertToNHWC(),
         FuseConv2dNHWC(target, half),
         *([DenseAsConvolution(half)] if has_kernels else []),

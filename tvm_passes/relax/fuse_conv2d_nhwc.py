@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.op import has_kernel, takes_any_size
+from topi_ext.conv2d_nhwc.op import has_kernel
 from topi_ext.conv2d_nhwc.problem import MAX_ELEMENTS
 
 import tvm
@@ -22,7 +22,16 @@ from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import FLOATS, dtype_of, extents_of, op_name
 from .rule_pass import rule_pass
 from .shuffles import SpelledShuffle, spelled_by
-from .take_in import CONVOLUTION, Grow, TakeIn, has_type_of, of_channels, of_filters, why_complete
+from .take_in import (
+    CONVOLUTION,
+    Grow,
+    TakeIn,
+    has_type_of,
+    of_channels,
+    of_filters,
+    why_complete,
+    why_no_kernel_of,
+)
 from .take_in_activations import WithActivation, WithPRelu, WithSpelledActivation
 
 
@@ -54,10 +63,9 @@ class OfConv2d(Rule):
         if channels is None or filters is None or None in weight:
             return Refusal("the number of channels is dynamic")
         computed_in = self.to_be if self.to_be and dtype == "float32" else dtype
-        if None in data[1:3] and not takes_any_size(computed_in, self.target):
-            return Refusal("the size of the images is dynamic, for which the target has no kernel")
-        if data[0] is None and self.target.kind.name != "llvm":
-            return Refusal("the batch is dynamic, for which the target has no kernel")
+        refusal = why_no_kernel_of(data, computed_in, self.target)
+        if refusal is not None:
+            return refusal
         if not has_kernel(channels, filters, int(attrs.groups), computed_in, self.target):
             return Refusal(f"the target has no kernel for {computed_in}")
         if computed_in != dtype and not all(

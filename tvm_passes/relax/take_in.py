@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from topi_ext.conv2d_nhwc.op import takes_any_size
+
+import tvm
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op
 
@@ -48,6 +53,17 @@ def why_complete(call: FusedCall) -> Refusal | None:
     What it does to each result, it may do before a shuffle or behind it.
     """
     return Refusal(QUANTIZED) if call.is_quantizing else None
+
+
+def why_no_kernel_of(
+    images: Sequence[int | None], dtype: str, target: tvm.target.Target | None
+) -> Refusal | None:
+    """Why the operator has no kernel for images in NHWC, of which some lengths are not known."""
+    if None in images[1:3] and not takes_any_size(dtype, target):
+        return Refusal("the size of the images is dynamic, for which the target has no kernel")
+    if images[0] is None and (target is None or target.kind.name != "llvm"):
+        return Refusal("the batch is dynamic, for which the target has no kernel")
+    return None
 
 
 def has_type_of(one: Expr, other: Expr) -> bool:

@@ -13,8 +13,9 @@ from tvm.relax.dpl import is_op, wildcard
 
 from ..analysis.half_precision import holds
 from ..engine.contract import LEGAL, Answer, Match, Refusal, Rule
-from .graph import dtype_of, shape_of
+from .graph import dtype_of, extents_of
 from .rule_pass import rule_pass
+from .take_in import why_no_kernel_of
 
 
 class OfConv2dTranspose(Rule):
@@ -27,17 +28,20 @@ class OfConv2dTranspose(Rule):
     data, weight = wildcard(), wildcard()
     pattern = is_op("relax.nn.conv2d_transpose")(data, weight)
 
-    def __init__(self, to_be: str | None = None) -> None:
-        self.to_be = to_be
+    def __init__(self, to_be: str | None = None, target: tvm.target.Target | None = None) -> None:
+        self.to_be, self.target = to_be, target
 
     def where(self, match: Match) -> bool:
         attrs = match.root.attrs
         return (str(attrs.data_layout), str(attrs.kernel_layout)) == ("NCHW", "IOHW")
 
     def plan(self, match: Match) -> Answer | Refusal:
-        data, weight, attrs = shape_of(match.data), match.graph.constant(match.weight), match.root.attrs
+        data, weight, attrs = extents_of(match.data), match.graph.constant(match.weight), match.root.attrs
         if data is None or weight is None:
-            return Refusal("the shape is dynamic, or the weights are not constant")
+            return Refusal("the rank is dynamic, or the weights are not constant")
+        refusal = why_no_kernel_of((data[0], *data[2:]), self.to_be or "float32", self.target)
+        if refusal is not None:
+            return refusal
         if 0 in (*data, *weight.shape):
             return Refusal("a tensor is empty")
         if {dtype_of(match.data), dtype_of(match.weight), dtype_of(match.root)} != {"float32"}:
@@ -62,10 +66,13 @@ class OfConv2dTranspose(Rule):
         return relax.op.permute_dims(result, [0, 3, 1, 2])
 
 
-def UpsampleByShuffle(to_be: str | None = None) -> tvm.transform.Pass:
+def UpsampleByShuffle(
+    to_be: str | None = None, target: tvm.target.Target | None = None
+) -> tvm.transform.Pass:
     """Compute transposed convolutions that do not overlap as others: TVM has no schedule for them on LLVM.
 
     It comes before `ConvertToNHWC`, which moves the transposes. On CUDA, the operator has no kernel for
     float32, only for half precision, to which `InMixedPrecision` is `to_be` converting it.
+    Without a target, all shapes must be known.
     """
-    return rule_pass("UpsampleByShuffle", OfConv2dTranspose(to_be))
+    return rule_pass("UpsampleByShuffle", OfConv2dTranspose(to_be, target))
