@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+from tvm import relay
 from tvm.ir.instrument import pass_instrument
 from tvm.ir.transform import PassInfo
-
-from ..engine.typed import addresses
 
 NAME = "InferType"
 
@@ -17,6 +16,7 @@ NAME = "InferType"
 class TypedOnce:
     """Skips a run of InferType on the functions that the last one has made.
 
+    Only those of Relay count: kernels, which TVM adds and changes while it lowers, have no types to infer.
     Functions are immutable while something else holds them, as this does: their types stay what they are. It
     is for one compilation, since it also holds their constants.
     """
@@ -26,8 +26,17 @@ class TypedOnce:
         self._held: Any = None
 
     def should_run(self, mod: tvm.IRModule, info: PassInfo) -> bool:
-        return info.name != NAME or addresses(mod) != self._typed
+        return info.name != NAME or _addresses(mod) != self._typed
 
     def run_after_pass(self, mod: tvm.IRModule, info: PassInfo) -> None:
         if info.name == NAME:
-            self._typed, self._held = addresses(mod), mod.functions
+            self._typed, self._held = _addresses(mod), mod.functions
+
+
+def _addresses(mod: tvm.IRModule) -> dict[int, int]:
+    """Those of the Relay functions, by those of their variables."""
+    return {
+        variable.handle.value: function.handle.value
+        for variable, function in mod.functions.items()
+        if isinstance(function, relay.Function)
+    }

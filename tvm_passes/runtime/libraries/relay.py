@@ -28,6 +28,7 @@ from ..concurrency import plan_memory
 from ..executors import Library, executor_of
 from ..failure import explained
 from ..llvm_parts import on_all_cores
+from ..lowered_once import LoweredOnce
 from ..signature import Signature, check_parameters
 from ..typed_once import TypedOnce
 from ..weights import name_apart, put_in, taken_out
@@ -131,7 +132,7 @@ def _processors(target: tvm.target.Target) -> list[str]:
 
 
 def _at_level_3() -> AbstractContextManager[Any]:
-    """The caller's pass context, or a copy of it at level 3 in which types are inferred once.
+    """The caller's pass context, or a copy of it at level 3 in which no pass runs that would change nothing.
 
     The instruments of a context are the caller's: they would end with the copy.
     """
@@ -146,7 +147,7 @@ def _at_level_3() -> AbstractContextManager[Any]:
             )
             warnings.warn(f"{warning}; {advice}", stacklevel=4)
         return contextlib.nullcontext()
-    instruments = around.instruments or [TypedOnce()]
+    instruments = around.instruments or [TypedOnce(), LoweredOnce()]
     disabled = [*around.disabled_pass, DIVIDES, REORDERS]
     settings = around.required_pass, disabled, instruments, dict(around.config.items())
     return tvm.transform.PassContext(max(around.opt_level, 3), *settings)
