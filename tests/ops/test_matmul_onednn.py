@@ -55,7 +55,7 @@ def product_of(dtype="float32", batch=2):
 
 @pytest.mark.parametrize("rows", [1, 5, relay.Any()], ids=["row", "rows", "rows at run time"])
 @pytest.mark.parametrize("turned", [(False, True), (False, False), (True, False)])
-def test_a_product_of_two_matrices(rows, turned):
+def test_a_product_of_two_matrices(rows, turned, caplog):
     """Which TVM's nn.dense splits by 27 columns of 216, 69 times as slow as oneDNN."""
     x = relay.var("x", shape=(7, rows) if turned[0] else (rows, 7))
     weight = numbers(216, 7, seed=1)
@@ -68,6 +68,7 @@ def test_a_product_of_two_matrices(rows, turned):
     with tvm.transform.PassContext(opt_level=3):
         executable = relay.vm.compile(mod, "llvm -libs=onednn")
     assert matmul.PACKED_FUNCTION in executable.lib.get_source("ll")
+    assert "not optimized" not in caplog.text
     left = numbers(rows if isinstance(rows, int) else 3, 7)
     given = tvm.nd.array(left.T.copy() if turned[0] else left)
     found = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu()).run(given).numpy()

@@ -64,20 +64,27 @@ def _schedule(_attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.targe
     return s
 
 
-def _register(of_all_targets: Any, stock: Callable[..., registry.OpStrategy]) -> None:
-    """Register a strategy for CPUs: TVM's own, and oneDNN's, which is preferred where it can."""
+def _register(
+    of_all_targets: Any, stock: Callable[..., registry.OpStrategy], can_be_tuned: bool = True
+) -> None:
+    """Register a strategy for CPUs: TVM's own, and oneDNN's, which is preferred where it can.
+
+    TVM's own that cannot be tuned is not asked for where oneDNN can: it would tell the user that it is slow.
+    """
 
     @of_all_targets.register("cpu", override=True)
     def strategy(
         attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], result: relay.Type, target: tvm.target.Target
     ) -> registry.OpStrategy:
-        strategy = stock(attrs, inputs, result, target)
         problem = _problem(attrs, inputs, result.dtype) if library.NAME in target.libs else None
-        if problem is not None and is_capable(problem):
+        is_for_onednn = problem is not None and is_capable(problem)
+        is_asked = can_be_tuned or not is_for_onednn
+        strategy = stock(attrs, inputs, result, target) if is_asked else registry.OpStrategy()
+        if is_for_onednn:
             strategy.add_implementation(_compute, _schedule, name="matmul.onednn", plevel=ABOVE_TVM)
         return strategy
 
 
 _register(generic.batch_matmul_strategy, x86.batch_matmul_strategy_cpu)
 _register(generic.dense_strategy, x86.dense_strategy_cpu)
-_register(generic.matmul_strategy, x86.matmul_strategy_cpu)
+_register(generic.matmul_strategy, x86.matmul_strategy_cpu, can_be_tuned=False)
