@@ -71,6 +71,8 @@ def test_an_image_in_chunks(url):
         ("/detect", b"1", "multipart/form-data; boundary=x", 400, "no file"),
         ("/detect?threshold=high", b"1", "image/png", 400, "'high'"),
         ("/detect?threshold=nan", b"1", "image/png", 400, "'nan'"),
+        ("/detect?thresold=0.5", b"1", "image/png", 400, "there is no parameter 'thresold': give threshold"),
+        ("/detect?threshold=0.1&threshold=1", b"1", "image/png", 400, "threshold is there 2 times"),
         ("/detect", b"wait", "image/png", 504, "0.3 seconds"),
     ],
 )

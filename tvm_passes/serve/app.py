@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class Service:
         self._line.check()
         content_type = request.headers.get("content-type", "")
         check_type(content_type)
-        threshold = _threshold(request.query_params.get("threshold", "0"))
+        threshold = _threshold(request.query_params.multi_items())
         body = await self._bodies.read(request.stream(), request.headers.get("content-length"))
         return image_in(body, content_type), threshold
 
@@ -148,7 +148,14 @@ async def _drop(receive: Any) -> None:
             return
 
 
-def _threshold(text: str) -> float:
+def _threshold(parameters: Sequence[tuple[str, str]]) -> float:
+    """A parameter that is misspelled, or one of two, is not left out in silence."""
+    for name, _ in parameters:
+        if name != "threshold":
+            raise Refused(400, f"there is no parameter {name!r}: give threshold, or none")
+    if len(parameters) > 1:
+        raise Refused(400, f"threshold is there {len(parameters)} times: give it once")
+    text = parameters[0][1] if parameters else "0"
     try:
         value = float(text)
     except ValueError:
