@@ -205,6 +205,18 @@ def test_sources_without_images(files, tmp_path):
     check_any(write_parquet(tmp_path / "no rows.parquet", bytes=[]))  # as of one shard of many
 
 
+def test_a_text_file_that_windows_wrote(tmp_path):
+    (tmp_path / "list.txt").write_text("b.jpg", encoding="utf-16")
+    with pytest.raises(BatchError, match="is text in UTF-16, as Windows writes it: save it as UTF-8"):
+        check_any(tmp_path / "list.txt")
+
+
+@pytest.mark.parametrize("source", [5, b"photos", {"photos"}])
+def test_what_is_no_source(source):
+    with pytest.raises(BatchError, match="is neither a path nor a list of paths: give a folder"):
+        check_any(source)
+
+
 def test_sources_that_are_none(files, tmp_path):
     with pytest.raises(BatchError, match="there is no nowhere: give a folder, a glob, a text file"):
         items_of("nowhere")

@@ -7,6 +7,7 @@ they are wanted; those of a Parquet file or a tar are read a few at a time.
 
 from __future__ import annotations
 
+import codecs
 import glob
 import hashlib
 import os
@@ -44,6 +45,8 @@ def items_of(source: Source, folder: Path = Path()) -> Iterator[Item]:
 
 def check_any(source: Source) -> None:
     """Raise where there is no image; Parquet files and tars are not read, and may have no rows."""
+    if isinstance(source, bytes) or not isinstance(source, (str, os.PathLike, Sequence)):
+        raise BatchError(f"{source!r} is neither a path nor a list of paths: give {WANTED}")
     path = _path(source)
     if path is not None and not path.is_dir() and is_packed(path):
         return
@@ -148,6 +151,9 @@ def _paths(source: Source) -> tuple[Iterator[str], Path]:
 
 
 def _lines(path: Path) -> Iterator[str]:
+    with open(path, "rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise BatchError(f"{path} is text in UTF-16, as Windows writes it: save it as UTF-8")
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
         yield from (line.rstrip("\r\n") for line in lines if line.strip())
 
