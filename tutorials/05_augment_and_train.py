@@ -14,7 +14,6 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager
 
-import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -26,6 +25,11 @@ from rich.table import Table
 from torch import nn
 
 from topi_ext.torch import RandomAffine
+
+try:
+    import cv2
+except ModuleNotFoundError:
+    raise SystemExit('OpenCV is missing: run `pip install -e ".[tutorials]"`') from None
 
 SIDE, BATCH = 128, 16
 UNKNOWN, GREY = 255, 114  # the label, and the colour, of what lies outside an image
