@@ -77,8 +77,13 @@ class Trace:
         self._path = path
         with self._refusing():
             self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115  (__exit__ closes it)
-            self.write("[\n")
-            self._file.flush()  # a disk that is full is told before the job begins
+            try:
+                self._file.write("[\n")
+                self._file.flush()  # a disk that is full is told before the job begins
+            except OSError:
+                with contextlib.suppress(OSError):  # as it is flushed once more
+                    self._file.close()
+                raise
 
     def write(self, text: str) -> None:
         with self._refusing():
