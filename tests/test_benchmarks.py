@@ -16,6 +16,7 @@ from pycocotools import mask as run_lengths
 
 from tests.benchmarks import (
     _common,
+    _int8_report,
     _models_on_cpu,
     _peers,
     _quotes,
@@ -237,9 +238,9 @@ def test_a_network_in_int8_is_timed_on_any_machine(tmp_path, monkeypatch):
     row = json.loads((tmp_path / "row.json").read_text())
     assert {"int8", "float16", "torch, eager"} == set(row["figures"]) and int(batch) == row["batch"]
     assert row["reasons"] == ["it is the first convolution, which reads the image"]
-    qualities = [row["figures"][dtype][bench_int8.QUALITY] for dtype in bench_int8.OURS]
+    qualities = [row["figures"][dtype][_int8_report.QUALITY] for dtype in _int8_report.OURS]
     assert 15 < qualities[0] < qualities[1]
-    text = bench_int8.report([{"name": name, **row}], bandwidth=1e10)
+    text = _int8_report.report([{"name": name, **row}], bandwidth=1e10)
     cells = {line[0]: line for line in map(_quotes.split, text.splitlines()) if len(line) == 9}
     assert (
         cells["1x12x16x16, 16x3x3x16"][1:3] == ["4", "4"]
@@ -249,34 +250,34 @@ def test_a_network_in_int8_is_timed_on_any_machine(tmp_path, monkeypatch):
 
 
 def row_in_int8(name, batch, int8, float16, **figures):
-    found = {bench_int8.THROUGHPUT: int8, bench_int8.LATENCY: 2e3 / int8, **figures}
+    found = {_int8_report.THROUGHPUT: int8, _int8_report.LATENCY: 2e3 / int8, **figures}
     return {
         "name": name,
         "batch": batch,
         "candidates": 4000,
         "figures": {
             "int8": found,
-            "float16": {bench_int8.THROUGHPUT: float16, bench_int8.LATENCY: 2e3 / float16},
+            "float16": {_int8_report.THROUGHPUT: float16, _int8_report.LATENCY: 2e3 / float16},
         },
     }
 
 
 def test_bars_are_reached_or_missed():
-    best = [row_in_int8(bench_int8.RETINANET, batch, 700 * batch, 400 * batch) for batch in (1, 2)]
-    rows = [*best, row_in_int8(bench_int8.EDSR, 1, 300, 220, **{bench_int8.QUALITY: 46.0})]
-    cells = [_quotes.split(line)[1:] for line in bench_int8.bars(rows).splitlines()[2:]]
+    best = [row_in_int8(_int8_report.RETINANET, batch, 700 * batch, 400 * batch) for batch in (1, 2)]
+    rows = [*best, row_in_int8(_int8_report.EDSR, 1, 300, 220, **{_int8_report.QUALITY: 46.0})]
+    cells = [_quotes.split(line)[1:] for line in _int8_report.bars(rows).splitlines()[2:]]
     assert cells[:4] == [
         ["1,000", "1,924", "1,400.00", "bar"],
         ["600", "900", "800.00", "bar"],
         ["1.9", "1.5", "2.86", "no"],
         ["1,000", "1,400", "-", "-"],
     ]
-    assert bench_int8.missed(rows) == [
-        f"{bench_int8.RETINANET} has 2.86 p90, ms in int8, not 1.9",
-        f"{bench_int8.EDSR} has 1.36 times float16 in int8, not 1.5",
+    assert _int8_report.missed(rows) == [
+        f"{_int8_report.RETINANET} has 2.86 p90, ms in int8, not 1.9",
+        f"{_int8_report.EDSR} has 1.36 times float16 in int8, not 1.5",
     ]
     rows[0]["candidates"] = 12
-    assert "gets 12 boxes, not 1000" in bench_int8.missed(rows)[-1]
+    assert "gets 12 boxes, not 1000" in _int8_report.missed(rows)[-1]
 
 
 # --- average precision
