@@ -162,3 +162,30 @@ def test_a_run_refuses_other_channels_than_the_weights_demand():
     for channels in (2, 6):
         with pytest.raises(tvm.TVMError, match="another number of elements"):
             run(numbers(1, channels, 8, 5))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"auto_pad": "SAME_UPPER", "dilations": [2, 2]}], ids=["plain", "padded"]
+)
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_filters_of_as_many_objects_as_there_are(options, with_bias):
+    """As SOLOv2 convolves by the kernels that its scores select."""
+    inputs = [tensor_input("x", (2, 3, 4, 5)), tensor_input("w", ("n", 3, 1, 1)), tensor_input("b", ("n",))]
+    names = ["x", "w", "b"] if with_bias else ["x", "w"]
+    node = helper.make_node("Conv", names, ["y"], kernel_shape=[1, 1], **options)
+    model = model_of([node], inputs[: len(names)], ["y"], (), 13)
+    runs = compiled(frontends.from_onnx(model)[0])
+    for count in (7, 1, 0):
+        arrays = [numbers(2, 3, 4, 5), numbers(count, 3, 1, 1), numbers(count)][: len(names)]
+        (found,) = runs(*arrays)
+        expected = np.einsum("ncyx,fc->nfyx", arrays[0], arrays[1][:, :, 0, 0])
+        expected = expected + arrays[2][:, None, None] if with_bias else expected
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_wider_filters_of_as_many_objects_as_there_are_are_refused():
+    inputs = [tensor_input("x", (1, 3, 4, 5)), tensor_input("w", ("n", 3, 3, 3))]
+    model = model_of([helper.make_node("Conv", ["x", "w"], ["y"])], inputs, ["y"], (), 13)
+    with pytest.raises(frontends.ImportFailure, match="number of channels is known"):
+        frontends.from_onnx(model)

@@ -127,9 +127,30 @@ def _deformed(
 
 def conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM forgets the channels behind a Reshape to unknown sizes, and convolves none of unknown ones."""
+    if _has_filters_of_objects(inputs, attrs):
+        return _filters_as_matrix(inputs[0], inputs[1], inputs[2])
     of_group = sizes_of(inputs[1])[1]
     channels = None if of_group is None else of_group * int(attrs.get("group", 1))
     return stock(importer, "Conv")(_of_channels(inputs, channels), attrs, params)
+
+
+def _has_filters_of_objects(inputs: Inputs, attrs: Attrs) -> bool:
+    """Whether as many pixels as the runtime knows are filters, as the kernels of SOLOv2 are."""
+    filters, of_group, *kernel = sizes_of(inputs[1])
+    if filters is not None or None in (of_group, *sizes_of(inputs[0])) or kernel != [1, 1]:
+        return False
+    attrs.get("kernel_shape"), attrs.get("auto_pad"), attrs.get("dilations")  # mean nothing for 1x1
+    strides, pads = attrs.get("strides", [1, 1]), attrs.get("pads", [0] * 4)
+    return [*strides, *pads, int(attrs.get("group", 1))] == [1, 1, 0, 0, 0, 0, 1]
+
+
+def _filters_as_matrix(data: relay.Expr, weight: relay.Expr, bias: relay.Expr | None) -> relay.Expr:
+    """TVM compiles no convolution of an unknown number of filters, which are rows of a matrix here."""
+    images, channels, height, width = all_sizes_of(data)
+    pixels = relay.reshape(relay.transpose(data, [0, 2, 3, 1]), [images * height * width, channels])
+    product = relay.nn.dense(relay.reshape(weight, [-1, channels]), pixels)
+    result = relay.transpose(relay.reshape(product, [-1, images, height, width]), [1, 0, 2, 3])
+    return result if bias is None else relay.add(result, relay.reshape(bias, [1, -1, 1, 1]))
 
 
 def _of_channels(inputs: Inputs, channels: int | None) -> Inputs:
