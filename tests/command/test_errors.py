@@ -398,3 +398,16 @@ def test_a_terminal_of_ascii_is_shown_what_it_can_show(files):
     answer = subprocess.run(run, capture_output=True, env=ascii_only, timeout=300, check=False)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.isascii() and b"Import r" in answer.stderr
+
+
+def test_a_disk_that_is_full_is_not_a_format(tmp_path):
+    from PIL import Image
+
+    from tvm_passes.command.errors import CommandError
+    from tvm_passes.command.images import write_image
+
+    (tmp_path / "out.png").symlink_to("/dev/full")
+    with pytest.raises(CommandError, match=r"out.png \(No space left on device\): free some space"):
+        write_image(Image.new("RGB", (300, 300)), tmp_path / "out.png")
+    with pytest.raises(CommandError, match=r"cannot write mode RGBA as JPEG\): give a name such as out.png"):
+        write_image(Image.new("RGBA", (3, 3)), tmp_path / "out.jpg")

@@ -12,7 +12,7 @@ from PIL import Image
 from ..batch.decode import open_upright
 from ..batch.errors import BadImage
 from ..batch.image_input import ImageInput
-from .errors import CommandError
+from .errors import CommandError, writing
 
 __all__ = ["ImageInput", "check_is_image", "image_of", "read_image", "write_image"]
 
@@ -41,10 +41,13 @@ def check_is_image(path: str | Path, also: Sequence[str] = ()) -> None:
 
 def write_image(image: Image.Image, path: str | Path) -> None:
     """Write an image file; its name says the format."""
-    try:
-        image.save(path)
-    except (ValueError, OSError) as error:
-        raise CommandError(f"cannot write {path} ({error}): give a name such as out.png") from error
+    with writing(path):
+        try:
+            image.save(path)
+        except (ValueError, OSError) as error:
+            if getattr(error, "errno", None):  # of the disk, else of the format
+                raise
+            raise CommandError(f"cannot write {path} ({error}): give a name such as out.png") from error
 
 
 def image_of(output: Any, original: Image.Image) -> Image.Image | None:
