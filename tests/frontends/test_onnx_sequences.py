@@ -35,6 +35,15 @@ def test_an_element(place):
     assert_computes(nodes, place=np.int64(place))
 
 
+def test_an_element_at_a_place_that_is_data_is_refused():
+    nodes = [NODE("ArgMax", ["x"], ["row"], axis=0), NODE("ReduceMax", ["row"], ["place"], keepdims=0)]
+    nodes += [NODE("SequenceConstruct", ["x", "x"], ["s"]), NODE("SequenceAt", ["s", "place"], ["y"])]
+    with pytest.raises(
+        ImportFailure, match=r"\(SequenceAt\) cannot be converted: which element it takes is .* stack"
+    ):
+        from_onnx(model_of(nodes, [tensor_input("x", X.shape)], ["y"], (), 17))
+
+
 @pytest.mark.parametrize("place", [None, 0, 1, -1])
 def test_insert_and_erase(place):
     at = {} if place is None else {"place": np.int64(place)}

@@ -18,6 +18,15 @@ def empty(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
     return relay.Tuple([])
 
 
+def at(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own gives no reason where the position is known only at run time."""
+    sequence, position = inputs[0], inputs[1]
+    if not isinstance(position, relay.Constant):
+        what = "which element it takes is known only at run time"
+        raise NotImplementedError(f"{what}: stack the tensors, and take from the result by an index")
+    return sequence[int(position.data.numpy().item())]
+
+
 def insert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own inserts at a negative position behind the element that ONNX has it in front of."""
     sequence, tensor, position = inputs[0], inputs[1], known(inputs[2], "position")
@@ -41,6 +50,7 @@ def split_to_sequence(importer: ModuleType, inputs: Inputs, attrs: Attrs, params
 
 
 CONVERTERS: dict[str, Converter] = {
+    "SequenceAt": at,
     "SequenceEmpty": empty,
     "SequenceInsert": insert,
     "SplitToSequence": split_to_sequence,
