@@ -12,6 +12,7 @@ import topi_ext
 import tvm_passes
 from tests.relax.modules import CUDA, QUICK, compiled, module_of, run, types_of
 from topi_ext.conv2d_nhwc import onednn
+from tvm_passes import runtime
 from tvm_passes.analysis.targets import target_of
 from tvm_passes.relax import FuseConv2dNHWC, convolution_pipeline
 from tvm_passes.relax.graph import op_name
@@ -204,10 +205,11 @@ def test_the_network_computes_the_same(name, target):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["block", "frozen", "upsampled"])
-def test_half_precision_is_fused_for_cuda(name):
+def test_half_precision_is_fused_for_cuda(name, dtype):
     """Sums, and functions that torch spells in float32, are rounded by casts, which are taken in."""
-    _, module = imported(name, torch.float16)
+    _, module = imported(name, dtype)
     result, _ = converted(module, CUDA)
     assert str(calls(result)[0].attrs["activation"]) == NETWORKS[name][1][0][0]
     assert not set(operators(result)) & {"relax.nn.conv2d", "relax.nn.batch_norm"}
@@ -220,6 +222,18 @@ def test_half_precision_computes_the_same(name):
         expected = model.float()(IMAGE.half().float())
     (found,) = run(compiled(converted(module)[0], QUICK), [IMAGE.half().numpy()])
     np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.skipif(not onednn.multiplies("bfloat16"), reason="oneDNN has no kernel for this processor")
+@pytest.mark.parametrize("name", ["block", "upsampled"])
+def test_convolutions_of_bfloat16_are_of_onednn(name):
+    model, module = imported(name, torch.bfloat16)
+    result, _ = converted(module, TARGETS["onednn"], "float32")
+    assert len(calls(result)) > 1 and "relax.nn.conv2d" not in operators(result)
+    found = runtime.compile(result, TARGETS["onednn"])(IMAGE.bfloat16())
+    with torch.no_grad():
+        expected = model.float()(IMAGE.bfloat16().float())
+    np.testing.assert_allclose(found.float(), expected, rtol=2e-2, atol=2e-2)
 
 
 def test_sums_that_are_used_as_they_are_stay():

@@ -14,7 +14,7 @@ from tvm.relax.dpl.pattern import WildcardPattern
 
 from ..analysis.known_activations import sigmoid
 
-FLOATS = "float32", "float16"  # that NumPy has too
+FLOATS = "float32", "float16", "bfloat16"  # of which NumPy has arrays, with ml_dtypes, which TVM imports
 # What operators compute of arrays; the first argument is the call.
 ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "relax.add": lambda _, x, y: x + y,
