@@ -7,7 +7,8 @@ whose arguments are constant becomes static at once and no pass is needed at the
 
 Partly known shapes are followed too: the channel count of a tensor with an unknown number of boxes is a
 constant, and an operator that gets its shape at run time keeps the known sizes in its type. Convolutions need
-them: TVM compiles none with unknown channels.
+them: TVM compiles none with unknown channels. A reshape to lengths that its data have anyway is static: what
+computed them would take longer to compile than the rest of a transformer.
 
 onnxscript's `fold_constants` does not follow shapes: of an exported Mask R-CNN's 2,308 nodes it folds 20. Its
 `optimize` leaves 895, but takes as long as the whole import here, which it shortens by a quarter, and some of
@@ -23,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from tvm_passes.analysis.evaluate import NotFolded, evaluate
+from tvm_passes.analysis.lengths import Origins
 from tvm_passes.analysis.operators import known_of
-from tvm_passes.analysis.shape_values import Values, length, values_of
+from tvm_passes.analysis.shape_values import Dim, Values, length, values_of
 from tvm_passes.engine.expressions import shape_of_type, type_of
 
 import tvm
@@ -42,6 +44,7 @@ class ConstantFolder:
     def __init__(self) -> None:
         self._folded: dict[relay.Expr, relay.Expr] = {}
         self._known: Values = {}
+        self._origins = Origins()
 
     def __call__(self, expr: relay.Expr, mod: tvm.IRModule | None = None) -> relay.Expr:
         """Fold the new parts of an expression. Iterative: graphs are deeper than Python's stack."""
@@ -109,7 +112,24 @@ class ConstantFolder:
             and all(size != 0 and size != -1 for size in known)
         ):
             return relay.reshape(data, [-1 if size is None else size for size in known])
-        return keep_known(call, known)
+        codes = self._codes(data, shape) if name == "dyn.reshape" else None
+        return keep_known(call, known) if codes is None else relay.reshape(data, codes)
+
+    def _codes(self, data: relay.Expr, shape: list[Any]) -> list[int] | None:
+        """The shape as an attribute: what is the length of the data there, too, is 0, and one other is -1."""
+        own = sizes(type_of(data))
+        codes = [
+            size if isinstance(size, int) else 0 if self._is_length(size, data, own, axis) else -1
+            for axis, size in enumerate(shape)
+        ]
+        if codes.count(-1) > 1 or any(size in (0, -1) for size in shape if isinstance(size, int)):
+            return None
+        return codes
+
+    def _is_length(self, size: Any, data: relay.Expr, own: Sequence[int | None], axis: int) -> bool:
+        if not isinstance(size, Dim) or axis >= len(own) or own[axis] is not None:
+            return False
+        return self._origins.of(size) == self._origins.of(Dim(data, axis))
 
 
 def _tiled(data: relay.Expr, repeats: np.ndarray) -> list[int | None]:
