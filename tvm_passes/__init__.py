@@ -51,6 +51,7 @@ else:
         from .convolution.images_as_one import ImagesAsOne
         from .convolution.in_mixed_precision import InMixedPrecision
         from .convolution.merge_convolutions import MergeConvolutions
+        from .convolution.patches_as_pixels import PatchesAsPixels
         from .convolution.pixels_as_filters import PixelsAsFilters
         from .convolution.pixels_in_pairs import PixelsInPairs
         from .convolution.pool_by_means import PoolByMeans
@@ -124,6 +125,7 @@ __all__ = [
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
+    "PatchesAsPixels",
     "PixelsAsFilters",
     "PixelsInPairs",
     "PoolByMeans",

@@ -39,6 +39,7 @@ from .convolution.identify_weights import IdentifyWeights
 from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.merge_convolutions import MergeConvolutions
+from .convolution.patches_as_pixels import PatchesAsPixels
 from .convolution.pixels_as_filters import PixelsAsFilters
 from .convolution.pixels_in_pairs import PixelsInPairs
 from .convolution.pool_by_means import PoolByMeans
@@ -300,6 +301,7 @@ def _in_nhwc(
     for_a_gpu = [
         SelectBeforeConvolution(),  # before the filters are merged with others, or aligned
         MergeConvolutions(),  # after activations are in the convolutions, which must have the same one
+        PatchesAsPixels(target),
         PixelsInPairs(target),  # in int8, too, where the first convolution stays in float16
         PixelsAsFilters(target),  # of merged filters, and before filters of zeros are repeated for each pixel
         AlignFilters(target),  # of all filters, in the type in which they are computed
