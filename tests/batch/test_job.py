@@ -322,7 +322,9 @@ def test_options_that_are_none(photos, detector_folder, output, tmp_path):
 
 def test_pyarrow_is_missing(photos, detector_folder, output, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BatchError, match=r"pyarrow is missing: run `pip install tvm-vision-passes\[batch\]`"):
+    with pytest.raises(
+        BatchError, match=r'pyarrow is missing: run `pip install "tvm-vision-passes\[batch\]"`'
+    ):
         batch.detect(photos, output, detector_folder("encoded"))
 
 

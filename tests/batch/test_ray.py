@@ -145,7 +145,7 @@ def test_options(photos, detector_folder, tmp_path):
 
 def test_ray_is_missing(photos, detector_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(BatchError, match=r"ray is missing: run `pip install tvm-vision-passes\[ray\]`"):
+    with pytest.raises(BatchError, match=r'ray is missing: run `pip install "tvm-vision-passes\[ray\]"`'):
         batch.detect(photos, tmp_path / "a.parquet", detector_folder("encoded"), engine="ray")
 
 

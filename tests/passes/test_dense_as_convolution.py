@@ -169,3 +169,104 @@ def test_a_bias_that_makes_the_matrix_larger_stays():
     column = relay.reshape(conv, (-1, 1))
     mod = module(*relay.analysis.free_vars(column), column + relay.const(np.arange(5, dtype="float32")))
     assert_same_numbers(DenseAsConvolution(), mod, numbers(4, 3, 1, 1))
+
+
+# --- what follows the rows
+
+
+def layer(x, filters=6, seed=1):
+    """Of rows along several axes, as PyTorch has them."""
+    *lengths, length = map(int, relay.transform.InferTypeLocal(x).shape)
+    rows = relay.nn.dense(relay.reshape(x, (-1, length)), weights(filters, length, seed))
+    rows = relay.nn.bias_add(rows, relay.const(numbers(filters, seed=seed)))
+    return relay.reshape(rows, (*lengths, filters))
+
+
+def gelu(x):
+    erf = relay.erf(relay.multiply(x, relay.const(0.5**0.5)))
+    return relay.multiply(x, relay.add(relay.const(0.5), relay.multiply(erf, relay.const(0.5))))
+
+
+CONV, GELU = ["nn.conv2d", "nn.bias_add"], ["multiply", "erf", "multiply", "add", "multiply"]
+SHAPE = 2, 5, 8
+
+
+def rewritten(y, *variables):
+    """The operators, but for reshapes at the start, after the numbers are compared."""
+    mod, arrays = (
+        module(*variables, y),
+        [numbers(*map(int, each.type_annotation.shape)) for each in variables],
+    )
+    after = assert_same_numbers(DenseAsConvolution(), mod, *arrays, **TOLERANCE)
+    assert_no_second_change(DenseAsConvolution(), after)
+    found = ops(after)
+    return found[found.index("nn.conv2d") :]
+
+
+def test_an_activation_of_several_operators_stands_between_two_layers():
+    x = relay.var("x", shape=SHAPE)
+    assert rewritten(layer(gelu(layer(x)), 4, seed=2), x) == [*CONV, *GELU, *CONV, "reshape"]
+
+
+def test_an_activation_beside_what_reads_the_rows_too_stays_behind():
+    x = relay.var("x", shape=SHAPE)
+    rows = layer(x)
+    after = rewritten(relay.Tuple([gelu(rows), relay.exp(rows)]), x)
+    assert after[:3] == [*CONV, "reshape"]
+
+
+def test_what_is_no_activation_stays_behind():
+    x = relay.var("x", shape=SHAPE)
+    rows = layer(x)
+    assert rewritten(relay.multiply(rows, relay.erf(rows)), x) == [*CONV, "reshape", "erf", "multiply"]
+
+
+def test_a_scale_of_each_channel():
+    """As of a layer; `FoldIntoConvolutions` folds it into the weights then."""
+    x, scale = relay.var("x", shape=SHAPE), relay.const(numbers(6, seed=5))
+    assert rewritten(relay.multiply(layer(x), scale), x) == [*CONV, "multiply", "reshape"]
+    assert rewritten(relay.multiply(scale, layer(x)), x) == [*CONV, "multiply", "reshape"]
+
+
+def test_a_scale_of_each_row_stays_behind():
+    x, scale = relay.var("x", shape=(2, 6, 8)), relay.const(numbers(6, 1, seed=5))
+    assert rewritten(relay.multiply(layer(x), scale), x) == [*CONV, "reshape", "multiply"]
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_residual(swap):
+    """Between two blocks there is nothing to reshape."""
+    x = relay.var("x", shape=(2, 5, 6))
+    y = relay.add(x, layer(x)) if swap else relay.add(layer(x), x)
+    y = relay.add(y, layer(y, seed=2)) if swap else relay.add(layer(y, seed=2), y)
+    after = rewritten(y, x)
+    assert [each for each in after if each != "reshape"] == [*CONV, "add", *CONV, "add"]
+    assert after[-2:] == ["add", "reshape"] and "reshape" not in after[after.index("add") : -1]
+
+
+def test_a_residual_of_one_image_whose_batch_comes_second():
+    x = relay.var("x", shape=(1, 5, 6))
+    rows = relay.transpose(layer(relay.transpose(x, (1, 0, 2))), (1, 0, 2))
+    after = rewritten(relay.add(rows, x), x)
+    assert [each for each in after if each != "reshape"] == [*CONV, "add"] and after[-2:] == [
+        "add",
+        "reshape",
+    ]
+
+
+def test_a_transpose_of_two_images_stays():
+    x = relay.var("x", shape=(2, 5, 6))
+    rows = relay.transpose(layer(relay.transpose(x, (1, 0, 2))), (1, 0, 2))
+    assert rewritten(relay.add(rows, x), x)[-3:] == ["reshape", "transpose", "add"]
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (2, 1, 6), (2, 5, 1)])
+def test_what_is_added_to_several_rows_or_columns_stays_behind(shape):
+    x, other = relay.var("x", shape=SHAPE), relay.var("other", shape=shape)
+    assert rewritten(relay.add(layer(x), other), x, other)[-2:] == ["reshape", "add"]
+
+
+def test_rows_that_are_read_elsewhere_too_are_no_residual():
+    x = relay.var("x", shape=SHAPE)
+    rows = layer(x)
+    assert rewritten(relay.add(rows, relay.exp(rows)), x)[-3:] == ["reshape", "exp", "add"]

@@ -53,6 +53,14 @@ def activation_of(root: relay.Expr, source: relay.Expr, graph: Graph) -> str | N
     return known_activation(partial(_evaluated, between, source), around)
 
 
+def computed_of(other: relay.Expr, root: relay.Expr, source: relay.Expr) -> relay.Expr:
+    """What the root computes of `source`, of another tensor instead."""
+    new = {source: other}
+    for node in _between(root, source) or ():
+        new[node] = relay.Call(node.op, [new.get(argument, argument) for argument in node.args], node.attrs)
+    return new[root]
+
+
 def call_below(root: relay.Expr, name: str) -> relay.Call | None:
     """The call of an operator whose result is read by what computes the root, if there is one."""
     waiting, seen = list(root.args), 0

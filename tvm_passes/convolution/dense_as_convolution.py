@@ -13,16 +13,13 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.convolution import as_constant, of_each_channel
+from ..analysis.convolution import as_constant
 from ..analysis.evaluate import value_of
-from ..analysis.operators import ACTIVATIONS, keeps_elements, keeps_order
+from ..analysis.operators import keeps_elements, keeps_order
 from ..analysis.targets import target_or_current
 from ..engine.expressions import batch_shape, constant, known_shape, op_name, shape_but_batch, static_shape
-from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .reshape_back import ReshapeBack
-
-BEFORE_RESHAPE = ("nn.conv2d", "nn.bias_add", "nn.relu")
+from .before_reshape import BEFORE_RESHAPE
 
 
 class OfDense(Rule):
@@ -103,78 +100,6 @@ class OfSameWeights(Rule):
         return relay.reshape(product, known_shape(match.root))
 
 
-class ReshapeTwice(Rule):
-    """Replace two reshapes with the second one.
-
-    Why legal: no reshape changes the order of the elements.
-    """
-
-    data = wildcard()
-    pattern = is_op("reshape")(is_op("reshape")(data))
-
-    def where(self, match: Match) -> bool:
-        shape = batch_shape(match.root)
-        return op_name(match.data) in BEFORE_RESHAPE and shape is not None and 0 not in shape
-
-    def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        return relay.reshape(match.data, _of_any_batch(match.root))
-
-
-class _BeforeReshape(Rule):
-    """Move what follows the reshape before it, where the convolution can take it in."""
-
-    conv = wildcard()
-    reshape = is_op("reshape")(conv)
-
-    def where(self, match: Match) -> bool:
-        shape = batch_shape(match.conv)
-        return (
-            shape is not None
-            and len(shape) == 4
-            and shape[2:] == (1, 1)
-            and (batch_shape(match.root) or (0,))[-1] == shape[1]
-            and op_name(match.conv) in BEFORE_RESHAPE
-        )
-
-
-class BiasBeforeReshape(_BeforeReshape):
-    """Add a bias to the convolution instead of the matrix, whose rows may be along several axes.
-
-    Why legal: images are one pixel, so a column of the matrix is a channel.
-    """
-
-    bias = wildcard()
-    pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, bias) | is_op("add")(_BeforeReshape.reshape, bias)
-
-    def plan(self, match: Match) -> np.ndarray | Answer:
-        if match.root.checked_type != match.reshape.checked_type:
-            return NO_MATCH
-        vector, rank = None, len(match.root.checked_type.shape)
-        if op_name(match.root) == "add":
-            vector = of_each_channel(match.bias, rank, axis=rank - 1)
-        elif int(match.root.attrs.axis) % rank == rank - 1:
-            vector = constant(match.bias)
-        return NO_MATCH if vector is None else vector
-
-    def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
-        shape = _of_any_batch(match.root)
-        bias = as_constant(np.resize(plan, shape[-1]), match.bias.checked_type.dtype)
-        return relay.reshape(relay.nn.bias_add(match.conv, bias), shape)
-
-
-class ActivationBeforeReshape(_BeforeReshape):
-    """Activate the result of the convolution instead of the matrix.
-
-    Why legal: every element is treated alike, wherever it is.
-    """
-
-    pattern = any_op(ACTIVATIONS, _BeforeReshape.reshape)
-
-    def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        activated = relay.Call(match.root.op, [match.conv], match.root.attrs)
-        return relay.reshape(activated, _of_any_batch(match.root))
-
-
 class DenseAsConvolution(RulePass):
     """Turn fully connected layers with constant weights into convolutions, with bias and activation.
 
@@ -195,12 +120,10 @@ class DenseAsConvolution(RulePass):
     }
     """
 
-    RESHAPES = (ReshapeBack, ReshapeTwice, BiasBeforeReshape, ActivationBeforeReshape)
-
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = target_or_current(target, type(self).__name__)
         of_dense = OfDenseInAnyBatch if takes_any_batch(target) else OfDense
-        self.rules = (OfSameWeights, of_dense, *self.RESHAPES)
+        self.rules = (OfSameWeights, of_dense, *BEFORE_RESHAPE)
         super().__init__()
 
 
@@ -215,9 +138,3 @@ def _images(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:
         if shape is not None and len(shape) == 3 and math.prod(shape) == length:
             images, image = source, shape
     return images, image
-
-
-def _of_any_batch(expr: relay.Expr) -> list[int]:
-    """The new shape of a reshape to the shape of an expression, of which the batch may be dynamic."""
-    first, *others = expr.checked_type.shape
-    return [int(first) if hasattr(first, "value") else -1, *map(int, others)]
