@@ -9,6 +9,7 @@ from tvm_passes.runtime.lowered_once import ALLOCATES, LOWER, LoweredOnce
 
 import tvm
 from tvm import relay
+from tvm.relay.loops import while_loop
 
 ROWS = 3
 
@@ -51,3 +52,20 @@ def test_the_network_computes_the_same():
     data = np.arange(ROWS * 4, dtype="float32").reshape(ROWS, 4)
     result = tvm.runtime.vm.VirtualMachine(lib, tvm.cpu()).invoke("main", tvm.nd.array(data))
     np.testing.assert_allclose(result.numpy(), np.exp(data).reshape(ROWS, 2, 2), rtol=1e-6)
+
+
+def test_the_kernels_of_a_loop_are_lowered_too():
+    """TVM makes a function of its own of a loop, which the main one only calls."""
+    count, x = relay.var("count", shape=(), dtype="int32"), relay.var("x", shape=(relay.Any(), 4))
+    loop = while_loop(
+        lambda count, x: relay.less(count, relay.const(3)),
+        [count, x],
+        lambda count, x: (relay.add(count, relay.const(1)), relay.exp(x)),
+    )
+    given = relay.var("given", shape=(ROWS, 4))
+    mod = module(given, relay.TupleGetItem(loop(relay.const(0), given), 1))
+    with tvm.transform.PassContext(opt_level=3, instruments=[LoweredOnce()]):
+        lib = relay.vm.compile(mod, "llvm")
+    data = np.zeros((ROWS, 4), "float32")
+    result = tvm.runtime.vm.VirtualMachine(lib, tvm.cpu()).invoke("main", tvm.nd.array(data))
+    np.testing.assert_allclose(result.numpy(), np.exp(np.exp(np.exp(data))), rtol=1e-6)

@@ -32,13 +32,15 @@ class LoweredOnce:
         functions = list(mod.functions.values())
         if not any(isinstance(function, tir.PrimFunc) for function in functions):
             return True
-        names = self._operators(mod, [each for each in functions if isinstance(each, relay.Function)])
+        names = self._operators([each for each in functions if isinstance(each, relay.Function)])
         return any(map(_is_to_lower, names)) or (info.name == ALLOCATES and LOWERED in names)
 
-    def _operators(self, mod: tvm.IRModule, functions: list[relay.Function]) -> set[str]:
+    def _operators(self, functions: list[relay.Function]) -> set[str]:
         """The names of those in the Relay functions, remembered as one pass of these follows another."""
         if not _are_same(self._asked, functions):
-            self._asked, self._names = functions, set(map(str, relay.analysis.list_op_freqs(mod)))
+            # TVM counts those of main alone, but a loop is a function of its own.
+            counted = [relay.analysis.list_op_freqs(tvm.IRModule.from_expr(each)) for each in functions]
+            self._asked, self._names = functions, {str(name) for names in counted for name in names}
         return self._names
 
 
