@@ -83,7 +83,7 @@ def _of_tensors() -> dict[Any, Call]:
         aten.pow.Tensor_Tensor: _pow,
         aten.pow.Tensor_Scalar: _pow_number,
         # It has no converter for these, and its sorts are stable.
-        aten.copysign.Scalar: lambda x, sign: x.abs() * math.copysign(1.0, sign),
+        aten.copysign.Scalar: _copysign,
         aten.copysign.Tensor: _copysign,
         aten.cummax.default: partial(_cumulated_extreme, torch.gt),
         aten.cummin.default: partial(_cumulated_extreme, torch.lt),
@@ -129,9 +129,11 @@ def _of_tensors() -> dict[Any, Call]:
     }
 
 
-def _copysign(x: Tensor, sign: Tensor) -> Tensor:
+def _copysign(x: Tensor, sign: Tensor | float) -> Tensor:
     dtype = torch.result_type(x, sign)
     x = x.to(dtype if dtype.is_floating_point else torch.get_default_dtype()).abs()
+    if not isinstance(sign, Tensor):
+        return x * math.copysign(1.0, sign)
     return torch.where(torch.signbit(sign), -x, x)
 
 

@@ -72,6 +72,7 @@ CASES = {
         lambda x, y: (
             *(x.copysign(y), x.copysign(-2), x.int().copysign(-0.0), y.signbit(), x.int().signbit()),
             *(x.int().copysign(y.half()), (x > 0).copysign(x.int())),
+            *((x > 0).copysign(-2), x.new_full((2,), -128, dtype=torch.int8).copysign(2)),
         ),
         [MATRIX, torch.tensor([0, -0.0, 1, -1, -torch.inf])],
     ),
