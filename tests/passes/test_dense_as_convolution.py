@@ -228,6 +228,13 @@ def test_a_scale_of_each_channel():
     assert rewritten(relay.multiply(scale, layer(x)), x) == [*CONV, "multiply", "reshape"]
 
 
+def test_a_scale_of_rows_that_are_read_elsewhere_too_stays_behind():
+    x = relay.var("x", shape=SHAPE)
+    rows = layer(x)
+    after = rewritten(relay.Tuple([relay.multiply(rows, relay.const(2.0)), relay.exp(rows)]), x)
+    assert after[:3] == [*CONV, "reshape"]
+
+
 def test_a_scale_of_each_row_stays_behind():
     x, scale = relay.var("x", shape=(2, 6, 8)), relay.const(numbers(6, 1, seed=5))
     assert rewritten(relay.multiply(layer(x), scale), x) == [*CONV, "reshape", "multiply"]

@@ -108,6 +108,9 @@ class ScaleBeforeReshape(_BeforeReshape):
         scale, _BeforeReshape.reshape
     )
 
+    def where(self, match: Match) -> bool:
+        return _is_read_once(match) and super().where(match)
+
     def plan(self, match: Match) -> np.ndarray | Answer:
         if match.root.checked_type != match.reshape.checked_type:
             return NO_MATCH
@@ -135,8 +138,7 @@ class ResidualBeforeReshape(_BeforeReshape):
         types = {str(expr.checked_type) for expr in (match.root, match.reshape, match.other)}
         if len(types) > 1 or static_shape(match.root) is None or constant(match.other) is not None:
             return False
-        is_read_here = all(len(match.graph.users(each)) == 1 for each in (match.conv, match.reshape))
-        return is_read_here and super().where(match)
+        return _is_read_once(match) and super().where(match)
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         of_pixels = relay.reshape(match.other, _of_any_batch(match.conv))
@@ -193,6 +195,11 @@ BEFORE_RESHAPE = (
     ActivationBeforeReshape,
     SpelledActivationBeforeReshape,
 )
+
+
+def _is_read_once(match: Match) -> bool:
+    """Whether nothing else reads the rows, of which the convolution would have to be computed twice."""
+    return all(len(match.graph.users(each)) == 1 for each in (match.conv, match.reshape))
 
 
 def _is_of_pixels(expr: relay.Expr) -> bool:
