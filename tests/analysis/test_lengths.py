@@ -14,9 +14,9 @@ OTHER = relay.var("other", shape=(ANY, 3, ANY, ANY))
 ROW = relay.var("row", shape=(3, 1, 1))
 
 
-def convolution(**attributes):
-    weight = relay.const([[[[1.0] * 3] * 3] * 3] * 3)
-    return relay.nn.conv2d(IMAGE, weight, channels=3, kernel_size=(3, 3), **attributes)
+def convolution(filters=3, **attributes):
+    weight = relay.const([[[[1.0] * 3] * 3] * 3] * filters)
+    return relay.nn.conv2d(IMAGE, weight, channels=filters, kernel_size=(3, 3), **attributes)
 
 
 KEPT = {
@@ -36,6 +36,7 @@ LOST = {
     "strides": (convolution(padding=(1, 1), strides=(2, 2)), 2),
     "no padding": (convolution(), 2),
     "padding of one side": (convolution(padding=(1, 1, 1, 0)), 3),
+    "filters": (convolution(8, padding=(1, 1)), 1),
     "-1 of a reshape": (relay.reshape(IMAGE, (0, 0, -1)), 2),
     "reshape behind a split": (relay.reshape(IMAGE, (0, -4, 1, 3, 0, 0)), 3),
     "slice": (relay.strided_slice(IMAGE, [0], [2], axes=[3]), 3),

@@ -94,8 +94,8 @@ def _of_convolution(call: relay.Call, axis: int) -> int | None:
     weight = shape_of_type(type_of(call.args[1]))
     if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW") or weight is None:
         return None
-    if axis == 0:
-        return axis
+    if axis < 2:
+        return axis if axis == 0 else None  # the number of filters is no length of the data
     side = axis - 2
     before_and_after = _of_side(attrs.padding, side)
     widened = int(attrs.dilation[side]) * (weight[axis] - 1)
