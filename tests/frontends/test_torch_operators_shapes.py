@@ -30,6 +30,8 @@ def test_moves():
             "movedim": lambda x: x.movedim(0, -1),
             "tile": lambda x: x.tile(2, 1),
             "repeat_interleave": lambda x: x.repeat_interleave(torch.tensor([1, 0, 2]), 1),
+            "repeat_interleave alone": lambda _: torch.repeat_interleave(torch.tensor([1, 0, 2]).int()),
+            "repeat_interleave never": lambda x: x.repeat_interleave(0, 1),
             "chunk": lambda x: x.reshape(-1)[:7].chunk(5),
             "split with nothing": lambda x: x.split([2, 0, x.shape[2] - 2], 2),
             "tensor_split": lambda x: x.reshape(-1)[:11].tensor_split(4),
@@ -413,5 +415,12 @@ def test_repeats_of_each_element_that_are_data_are_refused():
         def forward(self, x):
             return x.repeat_interleave(x.long())
 
-    with pytest.raises(ImportFailure, match="how often it repeats each element is known only at run time"):
-        from_pytorch(Counted(), X[0, 0])
+    class Alone(torch.nn.Module):
+        def forward(self, x):
+            return torch.repeat_interleave(x.long())
+
+    for model in (Counted(), Alone()):
+        with pytest.raises(
+            ImportFailure, match="how often it repeats each element is known only at run time"
+        ):
+            from_pytorch(model, X[0, 0])

@@ -39,6 +39,10 @@ def repeat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any
 
 def repeat_interleave(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
     """TVM's own takes only a single number of repeats."""
+    if len(inputs) == 2:  # how often the place of each is repeated
+        given, _output_size = inputs
+        length = as_length(size(converter, [given, 0], []))
+        inputs = [relay.cast(_places(length), converter.infer_type(given).dtype), given, 0]
     data, given, axis, *_rest = inputs
     repeats = known_value(given)
     if axis is None:
@@ -50,8 +54,10 @@ def repeat_interleave(converter: Converter, inputs: Inputs, _: InputTypes) -> re
         return _taken(converter, data, given, axis, lambda places, _: relay.floor_divide(places, each))
     if isinstance(repeats, list) and len(repeats) == 1:
         repeats = repeats[0]
-    if isinstance(repeats, int):
+    if isinstance(repeats, int) and repeats > 0:
         return relay.repeat(data, repeats, axis)
+    if isinstance(repeats, int):  # of which TVM's makes no empty tensor
+        return relay.take(data, relay.const(np.zeros(0, "int64")), axis)
     return relay.take(data, relay.const(np.repeat(np.arange(len(repeats)), repeats)), axis)
 
 
@@ -64,9 +70,13 @@ def _taken(
 ) -> relay.Expr:
     """Repeated along an axis; `place_of` says by its place now, and the length before, where each was."""
     length = as_length(size(converter, [data, axis], []))
-    zero, one = (relay.const(number, "int64") for number in (0, 1))
-    places = relay.arange(zero, length * as_length(repeats), one, "int64")
+    places = _places(length * as_length(repeats))
     return relay.take(data, place_of(places, length), axis)
+
+
+def _places(length: relay.Expr) -> relay.Expr:
+    zero, one = (relay.const(number, "int64") for number in (0, 1))
+    return relay.arange(zero, length, one, "int64")
 
 
 CONVERTERS = {"aten::repeat": repeat, "aten::repeat_interleave": repeat_interleave}
