@@ -11,7 +11,8 @@ import pytest
 
 import topi_ext
 from tests.helpers import module
-from tests.ops.test_conv2d_nhwc_cudnn import LIBRARY, PLANS, TARGET, FakeGraph
+from tests.ops.test_conv2d_nhwc_cudnn import TARGET
+from tests.ops.test_cudnn import LIBRARY, PLANS, FakeGraph
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
 from topi_ext.bootstrap import user_cache
 from topi_ext.conv2d_nhwc import cudnn
