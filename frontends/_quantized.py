@@ -10,6 +10,11 @@ FAR = 2.0**17  # outside the range of 16 bits, whatever the zero point
 INTEGERS = 1.5 * 2**23  # of float32, around which integers are all the numbers that there are
 
 
+def along_axis(numbers: relay.Expr, axis: int, rank: int) -> relay.Expr:
+    """Scales or zero points, one for each element of an axis, so that they broadcast."""
+    return relay.reshape(numbers, [-1] + [1] * (rank - axis % rank - 1))
+
+
 def quantized(
     data: relay.Expr,
     zero_point: relay.Expr | None,

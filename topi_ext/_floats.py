@@ -12,6 +12,7 @@ import numpy as np
 
 from ._tvm import BufferVar, DataType, IRBuilder, dtype_of, tir
 
+HALF = "float16", "bfloat16"
 MAGNITUDE, BITS_OF_INFINITY = 0x7FFFFFFF, 0x7F800000
 
 

@@ -80,7 +80,7 @@ def _in_one_round(problem: Problem, arch: int) -> Iterator[Plan]:
     Measured on an H200: up to 1.5 times as fast as smaller tiles, of which a block has several, and with
     chunks of many planes, whose rows are long.
     """
-    at_once, taps = multiprocessors(arch), problem.kernel[0] * problem.kernel[1]
+    at_once, taps = multiprocessors(arch), problem.taps
     widths = [width for width in (128, 64) if width <= min(problem.filters, problem.channels * 2)]
     shapes = [(width, tile) for tile in _streaming_tiles(arch) for width in widths]
     if taps == 1:  # without a halo, it is the width that saves loads

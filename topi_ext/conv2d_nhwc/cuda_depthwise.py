@@ -28,7 +28,6 @@ class _Kernel:
     def __init__(self, ib: IRBuilder, plan: DepthwisePlan, tensors: dict[str, BufferVar]) -> None:
         self.ib, self.plan, self.problem, self.tensors = ib, plan, plan.problem, tensors
         self.lanes, self.pixels = plan.lanes, plan.pixels
-        self.taps = self.problem.kernel[0] * self.problem.kernel[1]
         self.sum_type = "int32" if self.problem.dtype == INT8 else "float32"
         zero = tir.const(0, self.sum_type)
         self.zero = tir.Broadcast(zero, self.lanes) if self.lanes > 1 else zero
@@ -58,16 +57,16 @@ class _Kernel:
 
     def _load_weights(self, first: tir.PrimExpr, thread: tir.Var) -> BufferVar:
         """The weights of the block's channels, (tap, channel), zeros behind the last channel."""
-        ib, channels = self.ib, self.plan.across * self.lanes
-        weights = ib.allocate(self.sum_type, (self.taps * self.plan.pitch,), "weights", scope="shared")
+        ib, taps, channels = self.ib, self.problem.taps, self.plan.across * self.lanes
+        weights = ib.allocate(self.sum_type, (taps * self.plan.pitch,), "weights", scope="shared")
         threads = self.plan.across * self.plan.down
-        with ib.for_range(0, ceil_div(self.taps * channels, threads), "turn") as turn:
+        with ib.for_range(0, ceil_div(taps * channels, threads), "turn") as turn:
             at = local(ib, "at", turn * threads + thread)
-            with ib.if_scope(tir.all(at < self.taps * channels)):
-                channel, tap = local(ib, "c", tir.truncdiv(at, self.taps)), tir.truncmod(at, self.taps)
+            with ib.if_scope(tir.all(at < taps * channels)):
+                channel, tap = local(ib, "c", tir.truncdiv(at, taps)), tir.truncmod(at, taps)
                 place = tap * self.plan.pitch + channel
                 with ib.if_scope(first + channel < self.problem.channels):
-                    value = self.tensors["weight"][first * self.taps + at]
+                    value = self.tensors["weight"][first * taps + at]
                     weights[place] = value.astype(self.sum_type)
                 with ib.else_scope():
                     weights[place] = tir.const(0, self.sum_type)

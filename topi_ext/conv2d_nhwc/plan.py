@@ -176,7 +176,7 @@ class Plan:
 
     @property
     def taps(self) -> int:
-        return self.problem.kernel[0] * self.problem.kernel[1]
+        return self.problem.taps
 
     @property
     def chunks(self) -> int:

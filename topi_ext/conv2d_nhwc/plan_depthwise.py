@@ -11,6 +11,7 @@ from .problem import Problem
 MAX_LANES = 4  # TVM has no code for vectors of more float32
 MAX_VECTORS = 64  # of channels, that a block computes
 THREADS = 256
+MANY = 25  # taps: from here on a thread may compute as many pixels as of a large kernel
 BAND = 4  # rows of pixels of a block, which share most of the pixels that they read
 LARGE = 49  # taps: from here on products take longer than memory, and weights long to be stored
 MAX_WEIGHTS = 40 * 1024  # bytes of shared memory, of the 48 KiB that every GPU has without asking
@@ -65,7 +66,7 @@ def plan_depthwise(problem: Problem, processors: int) -> DepthwisePlan:
     """Fitted to 46 convolutions on an H200: a long run loads less and has more sums at once, where each
     multiprocessor still has a block; likewise several turns store weights once.
     """
-    taps = problem.kernel[0] * problem.kernel[1]
+    taps = problem.taps
     room = MAX_WEIGHTS // (4 * taps)  # how many channels' weights a block holds
     if room < 1:
         raise TVMError(f"topi_ext.conv2d_nhwc: {taps} taps are too many for a depthwise convolution")
@@ -75,7 +76,7 @@ def plan_depthwise(problem: Problem, processors: int) -> DepthwisePlan:
     across = ceil_div(vectors, ceil_div(vectors, min(MAX_VECTORS, fitting)))
     # With one more than its own, those who store the taps of a channel store in several banks.
     pitch = min(across + 1, fitting) * lanes
-    longest, shortest = (8, 4) if taps >= LARGE else (8, 2) if taps >= 25 else (4, 2)
+    longest, shortest = (8, 4) if taps >= LARGE else (8, 2) if taps >= MANY else (4, 2)
     plans = [
         DepthwisePlan(problem, lanes, across, pitch, min(pixels, problem.out_size[1]))
         for pixels in (8, 4, 2)

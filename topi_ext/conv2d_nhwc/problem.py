@@ -102,6 +102,10 @@ class Problem:
     result_part: Part | None = None
 
     @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    @property
     def is_depthwise(self) -> bool:
         """Whether each channel has one filter of its own."""
         return self.groups == self.channels == self.filters > 1

@@ -14,10 +14,9 @@ from typing import Any
 from tvm import relax, te, topi
 from tvm import tirx as tir
 
+from .._floats import HALF
 from .._tvm import dtype_of
 from .legalize import legalize
-
-HALF = "float16", "bfloat16"
 
 
 class _Widening:

@@ -17,6 +17,7 @@ from typing import Any
 import tvm
 from tvm import relax, topi
 
+from .._floats import HALF
 from .._register import known
 from .._tvm import dtype_of, libraries_of
 from .._types import IntExpr
@@ -25,7 +26,6 @@ from . import library
 from .matmul import AT_RUN_TIME, Problem, is_capable, product
 
 Shape = Sequence[IntExpr]
-HALF = "float16", "bfloat16"
 
 
 def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from tvm import relay
 
-from ..engine.expressions import op_name
+from ..engine.expressions import op_name, static_shape, type_of
 
 
 def order_of_axes(call: relay.Call) -> tuple[int, ...] | None:
     """Where each axis of a transpose comes from; None for a layout_transform that splits axes."""
-    rank = len(call.args[0].checked_type.shape)
+    rank = len(type_of(call.args[0]).shape)
     if op_name(call) == "transpose":
         axes = call.attrs.axes
         return tuple(reversed(range(rank))) if axes is None else tuple(int(axis) % rank for axis in axes)
     order = order_of_transform(str(call.attrs.src_layout), str(call.attrs.dst_layout))
     return order if order is not None and len(order) == rank else None
+
+
+def shape_in_order(call: relay.Call) -> list[int] | None:
+    """The shape of a transpose that only moves axes of extent 1, so that no element does, or None."""
+    shape, axes = static_shape(call.args[0]), order_of_axes(call)
+    if shape is None or axes is None or 0 in shape:  # 0 in a reshape means something else
+        return None
+    longer = [axis for axis in axes if shape[axis] != 1]
+    return [shape[axis] for axis in axes] if longer == sorted(longer) else None
 
 
 def order_of_transform(source: str, target: str) -> tuple[int, ...] | None:

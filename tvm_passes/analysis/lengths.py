@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from tvm import relay
 
 from ..engine.expressions import known_extent, op_name, shape_of_type, type_of
-from .operators import Elements, known_of
+from .layouts import order_of_axes
+from .operators import Elements, known_of, reduced_axes
 from .shape_values import Dim
 
 MAX_DEPTH = 50  # of operands that both have to be followed; fewer are followed than there may be
@@ -60,10 +61,9 @@ class Origins:
         return next(iter(origins)) if len(origins) == 1 else None
 
 
-def _of_transpose(call: relay.Call, axis: int) -> int:
-    rank = len(type_of(call).shape)
-    axes = call.attrs.axes or range(rank)[::-1]
-    return int(axes[axis]) % rank
+def _of_transpose(call: relay.Call, axis: int) -> int | None:
+    axes = order_of_axes(call)
+    return None if axes is None else axes[axis]
 
 
 def _of_reshape(call: relay.Call, axis: int) -> int | None:
@@ -82,11 +82,7 @@ def _of_softmax(_: relay.Call, axis: int) -> int:
 
 def _of_reduction(call: relay.Call, axis: int) -> int | None:
     """Of a reduction: where it does not reduce, and keeps the axes that it does."""
-    attrs = call.attrs
-    if attrs.axis is None or attrs.exclude or not attrs.keepdims:
-        return None
-    rank = len(type_of(call).shape)
-    return None if axis in [int(each) % rank for each in attrs.axis] else axis
+    return axis if call.attrs.keepdims and axis not in reduced_axes(call) else None
 
 
 def _of_convolution(call: relay.Call, axis: int) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relay
 
-from ..engine.expressions import op_name
+from ..engine.expressions import op_name, type_of
 from . import ranges
 
 
@@ -254,7 +254,7 @@ def computes_along(call: relay.Call, axis: int) -> bool:
 
 def reduced_axes(call: relay.Call) -> set[int]:
     """The axes over which a call of Rows.NOT_REDUCED reduces its operand."""
-    every = set(range(len(call.args[0].checked_type.shape)))
+    every = set(range(len(type_of(call.args[0]).shape)))
     axis = call.attrs.axis
     if axis is None:
         return every

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.layouts import order_of_axes
+from ..analysis.layouts import order_of_axes, shape_in_order
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
 
@@ -117,15 +117,10 @@ class TransposeOfNothing(Rule):
     pattern = is_op("transpose")(data) | is_op("layout_transform")(data)
 
     def plan(self, match: Match) -> relay.Expr | Answer:
-        shape, axes = static_shape(match.data), order_of_axes(match.root)
-        if shape is None or axes is None or 0 in shape:  # 0 in a reshape means something else
+        shape, axes = shape_in_order(match.root), order_of_axes(match.root) or ()
+        if shape is None:
             return NO_MATCH
-        longer = [axis for axis in axes if shape[axis] != 1]
-        if longer != sorted(longer):
-            return NO_MATCH
-        if list(axes) == sorted(axes):
-            return match.data
-        return relay.reshape(match.data, [shape[axis] for axis in axes])
+        return match.data if list(axes) == sorted(axes) else relay.reshape(match.data, shape)
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
         return plan

@@ -18,7 +18,7 @@ from ..analysis.alignment import aligned_filters, why_no_more_filters
 from ..analysis.convolution import as_constant, channels_cut
 from ..analysis.targets import target_or_current
 from ..engine.expressions import constant, op_name, static_shape
-from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
 from .fused_call import FusedCall
 
 
@@ -106,5 +106,5 @@ class AlignFilters(RulePass):
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = target_or_current(target, type(self).__name__)
-        self.rules = (type(WithMoreFilters.__name__, (WithMoreFilters,), {"target": target}), CutOnce)
+        self.rules = (for_target(WithMoreFilters, target), CutOnce)
         super().__init__()

@@ -11,10 +11,10 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant, of_each_channel
-from ..analysis.layouts import order_of_axes
+from ..analysis.layouts import shape_in_order
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.scalar_functions import activation_of, call_below, computed_of
-from ..engine.expressions import batch_shape, constant, known_shape, op_name, static_shape
+from ..engine.expressions import batch_shape, constant, op_name, static_shape
 from ..engine.match import any_op
 from ..engine.rule import NO_MATCH, Answer, Match, Rule
 from .reshape_back import ReshapeBack
@@ -34,7 +34,9 @@ class ReshapeTwice(Rule):
 
     def where(self, match: Match) -> bool:
         shape = batch_shape(match.root)
-        is_of_convolution = op_name(match.data) in OF_PIXELS or _is_of_pixels(match.data)
+        name = op_name(match.data)
+        # A residual, or an activation in several operators, may be of such images.
+        is_of_convolution = name in OF_PIXELS or (name in ("add", *PRODUCTS) and _is_of_pixels(match.data))
         return is_of_convolution and shape is not None and 0 not in shape
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
@@ -48,18 +50,15 @@ class ReshapeForTranspose(Rule):
     """
 
     conv = wildcard()
-    pattern = is_op("transpose")(is_op("reshape")(conv))
+    rows = is_op("reshape")(conv)
+    pattern = is_op("transpose")(rows)
 
-    def where(self, match: Match) -> bool:
-        rows = match.root.args[0]
-        shape = static_shape(rows)
-        if shape is None or op_name(match.conv) not in OF_PIXELS:
-            return False
-        longer = [axis for axis in order_of_axes(match.root) or () if shape[axis] != 1]
-        return longer == sorted(longer)
+    def plan(self, match: Match) -> list[int] | Answer:
+        shape = shape_in_order(match.root) if op_name(match.conv) in OF_PIXELS else None
+        return NO_MATCH if shape is None else shape
 
-    def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        return relay.reshape(match.root.args[0], known_shape(match.root))
+    def rewrite(self, match: Match, plan: list[int]) -> relay.Expr:
+        return relay.reshape(match.rows, plan)
 
 
 class _BeforeReshape(Rule):
@@ -78,51 +77,39 @@ class BiasBeforeReshape(_BeforeReshape):
     Why legal: images are one pixel, so a column of the matrix is a channel.
     """
 
-    bias = wildcard()
-    pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, bias) | is_op("add")(_BeforeReshape.reshape, bias)
+    given = wildcard()
+    pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, given) | is_op("add")(
+        _BeforeReshape.reshape, given
+    )
+    compute = staticmethod(relay.nn.bias_add)
+    along: tuple[int, ...] = (-1,)  # the shape of what it takes
 
     def plan(self, match: Match) -> np.ndarray | Answer:
         if match.root.checked_type != match.reshape.checked_type:
             return NO_MATCH
         vector, rank = None, len(match.root.checked_type.shape)
-        if op_name(match.root) == "add":
-            vector = of_each_channel(match.bias, rank, axis=rank - 1)
+        if op_name(match.root) != "nn.bias_add":
+            vector = of_each_channel(match.given, rank, axis=rank - 1)
         elif int(match.root.attrs.axis) % rank == rank - 1:
-            vector = constant(match.bias)
+            vector = constant(match.given)
         return NO_MATCH if vector is None else vector
 
     def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
         shape = _of_any_batch(match.root)
-        bias = as_constant(np.resize(plan, shape[-1]), match.bias.checked_type.dtype)
-        return relay.reshape(relay.nn.bias_add(match.conv, bias), shape)
+        numbers = np.resize(plan, shape[-1]).reshape(self.along)
+        given = as_constant(numbers, match.given.checked_type.dtype)
+        return relay.reshape(self.compute(match.conv, given), shape)
 
 
-class ScaleBeforeReshape(_BeforeReshape):
-    """Multiply the result of the convolution by a number for each channel, as the scale of a layer does.
+class ScaleBeforeReshape(BiasBeforeReshape):
+    """The same for a factor of each channel, as the scale of a layer, where nothing else reads the rows."""
 
-    Why legal: as for a bias.
-    """
-
-    scale = wildcard()
-    pattern = is_op("multiply")(_BeforeReshape.reshape, scale) | is_op("multiply")(
-        scale, _BeforeReshape.reshape
-    )
+    given, reshape = BiasBeforeReshape.given, _BeforeReshape.reshape
+    pattern = is_op("multiply")(reshape, given) | is_op("multiply")(given, reshape)
+    compute, along = staticmethod(relay.multiply), (-1, 1, 1)
 
     def where(self, match: Match) -> bool:
         return _is_read_once(match) and super().where(match)
-
-    def plan(self, match: Match) -> np.ndarray | Answer:
-        if match.root.checked_type != match.reshape.checked_type:
-            return NO_MATCH
-        rank = len(match.root.checked_type.shape)
-        vector = of_each_channel(match.scale, rank, axis=rank - 1)
-        return NO_MATCH if vector is None else vector
-
-    def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
-        shape = _of_any_batch(match.root)
-        scale = np.resize(plan, shape[-1]).reshape(-1, 1, 1)
-        scaled = relay.multiply(match.conv, as_constant(scale, match.scale.checked_type.dtype))
-        return relay.reshape(scaled, shape)
 
 
 class ResidualBeforeReshape(_BeforeReshape):
@@ -203,19 +190,16 @@ def _is_read_once(match: Match) -> bool:
 
 
 def _is_of_pixels(expr: relay.Expr) -> bool:
-    """Whether it may be a residual, or an activation in several operators, of images of one pixel."""
+    """Whether it is of images of one pixel."""
     shape = batch_shape(expr)
-    return (
-        op_name(expr) in ("add", *PRODUCTS) and shape is not None and len(shape) == 4 and shape[2:] == (1, 1)
-    )
+    return shape is not None and len(shape) == 4 and shape[2:] == (1, 1)
 
 
 def _reads_rows_of(conv: relay.Expr, rows: relay.Expr) -> bool:
     """Whether the rows are images of one pixel that a convolution computes, channels along the last axis."""
-    shape, of_rows = batch_shape(conv), batch_shape(rows) or (0,)
-    if shape is None or len(shape) != 4 or shape[2:] != (1, 1):
+    if not _is_of_pixels(conv) or op_name(conv) not in OF_PIXELS:
         return False
-    return of_rows[-1] == shape[1] and op_name(conv) in OF_PIXELS
+    return (batch_shape(rows) or (0,))[-1] == int(conv.checked_type.shape[1])
 
 
 def _of_any_batch(expr: relay.Expr) -> list[int]:

@@ -34,7 +34,7 @@ from ..analysis.scalar_functions import activation_of, call_below
 from ..analysis.targets import has_onednn, target_or_current
 from ..engine.expressions import constant, extents_of, op_name, static_shape
 from ..engine.match import any_op
-from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
 from .fused_call import (
     QUANTIZED,
     FusedCall,
@@ -355,12 +355,8 @@ class FuseConv2dNHWC(RulePass):
             squashing = [WithSquashingActivation]
         elif has_onednn(target):  # which computes them in its convolution
             squashing = [WithSquashingActivationBetween]
-        self.rules = (*(_on(target, rule) for rule in first), *self.GROWTH, *squashing)
+        self.rules = (*(for_target(rule, target) for rule in first), *self.GROWTH, *squashing)
         super().__init__()
-
-
-def _on(target: tvm.target.Target | None, rule: type[OfHalf]) -> type[OfHalf]:
-    return type(rule.__name__, (rule,), {"target": target})
 
 
 def _why_too_large(constant: np.ndarray, dtype: str) -> Refusal | None:

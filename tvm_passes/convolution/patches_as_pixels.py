@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from topi_ext.conv2d_nhwc.cuda import supported_arch
 from topi_ext.conv2d_nhwc.op import problem_of
 from topi_ext.conv2d_nhwc.problem import Problem
 
@@ -14,9 +13,9 @@ from tvm.relay.dataflow_pattern import is_op
 
 from ..analysis.convolution import as_constant
 from ..analysis.half_precision import HALF
-from ..analysis.targets import target_or_current
+from ..analysis.targets import has_tensor_cores, target_or_current
 from ..engine.expressions import constant, known_shape, static_shape
-from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
 from .fused_call import FusedCall
 
 MULTIPLIED = 8  # channels, that tensor cores multiply at once
@@ -24,9 +23,9 @@ MULTIPLIED = 8  # channels, that tensor cores multiply at once
 
 def is_better(problem: Problem, target: tvm.target.Target | None) -> bool:
     """Whether a target computes patches faster as pixels: where tensor cores would add channels of zeros."""
-    if target is None or target.kind.name != "cuda" or problem.channels >= MULTIPLIED:
+    if problem.channels >= MULTIPLIED:
         return False
-    return problem.dtype in HALF and supported_arch(problem.dtype, target) is not None
+    return problem.dtype in HALF and has_tensor_cores(target, problem.dtype)
 
 
 def channels_of_patch(problem: Problem) -> int:
@@ -100,7 +99,7 @@ class PatchesAsPixels(RulePass):
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = target_or_current(target, type(self).__name__)
-        self.rules = (type(OfPatches.__name__, (OfPatches,), {"target": target}),)
+        self.rules = (for_target(OfPatches, target),)
         super().__init__()
 
 

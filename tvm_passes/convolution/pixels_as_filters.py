@@ -19,7 +19,7 @@ from tvm.relay.dataflow_pattern import is_op
 from ..analysis.convolution import as_constant
 from ..analysis.targets import target_or_current
 from ..engine.expressions import constant, static_shape
-from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
 from .fused_call import FusedCall
 
 MAX_FILTERS, MIN_CHANNELS, MIN_KERNEL, MIN_PIXELS = 12, 64, 3, 2**16  # as measured on an H100
@@ -119,7 +119,7 @@ class PixelsAsFilters(RulePass):
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = target_or_current(target, type(self).__name__)
-        self.rules = (type(OfSquares.__name__, (OfSquares,), {"target": target}),)
+        self.rules = (for_target(OfSquares, target),)
         super().__init__()
 
 

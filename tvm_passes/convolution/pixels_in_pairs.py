@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from topi_ext.conv2d_nhwc.cuda import supported_arch
 from topi_ext.conv2d_nhwc.op import problem_of
 from topi_ext.conv2d_nhwc.problem import Problem
 
@@ -16,9 +15,9 @@ from tvm.relay.dataflow_pattern import is_op
 
 from ..analysis.convolution import as_constant
 from ..analysis.half_precision import HALF
-from ..analysis.targets import target_or_current
+from ..analysis.targets import has_tensor_cores, target_or_current
 from ..engine.expressions import constant, known_shape, static_shape
-from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
 from .fused_call import FusedCall
 
 CHANNELS = 4  # of a pixel: two of them are 16 bytes in half precision, which tensor cores take
@@ -30,9 +29,9 @@ def is_better(problem: Problem, target: tvm.target.Target | None) -> bool:
 
     To three channels, it adds five of zeros; measured, that takes 1.25 to 2.6 times as long.
     """
-    if target is None or target.kind.name != "cuda" or problem.kernel[1] < MIN_COLUMNS:
+    if problem.kernel[1] < MIN_COLUMNS:
         return False
-    return problem.dtype in HALF and supported_arch(problem.dtype, target) is not None
+    return problem.dtype in HALF and has_tensor_cores(target, problem.dtype)
 
 
 def in_pairs(problem: Problem) -> Problem:
@@ -112,7 +111,7 @@ class PixelsInPairs(RulePass):
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = target_or_current(target, type(self).__name__)
-        self.rules = (type(OfPairs.__name__, (OfPairs,), {"target": target}),)
+        self.rules = (for_target(OfPairs, target),)
         super().__init__()
 
 

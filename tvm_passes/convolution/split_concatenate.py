@@ -17,7 +17,7 @@ from ..analysis.convolution import channel_axis, weights_of, why_not_plain, with
 from ..analysis.operators import is_elementwise
 from ..analysis.targets import is_for_gpu, target_or_current
 from ..engine.expressions import op_name, static_shape
-from ..engine.rule import Match, Refusal, Rule, RulePass
+from ..engine.rule import Match, Refusal, Rule, RulePass, for_target
 
 
 class ConvolutionOfConcatenate(Rule):
@@ -95,7 +95,7 @@ class SplitConcatenate(RulePass):
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = target_or_current(target, type(self).__name__)
         rule = ConvolutionOfConcatenate
-        self.rules = (type(rule.__name__, (rule,), {"target": target}),)
+        self.rules = (for_target(rule, target),)
         super().__init__()
 
 

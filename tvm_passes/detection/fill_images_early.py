@@ -12,7 +12,7 @@ from ..analysis.static import is_static
 from ..analysis.targets import is_for_gpu, target_or_current
 from ..engine.expressions import known_shape, op_name
 from ..engine.graph import Graph, children
-from ..engine.rule import Answer, Match, Refusal, Rule, RulePass
+from ..engine.rule import Answer, Match, Refusal, Rule, RulePass, for_target
 
 NMS = "topi_ext.batched_nms"
 
@@ -87,5 +87,5 @@ class FillImagesEarly(RulePass):
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = target_or_current(target, type(self).__name__)
-        self.rules = (type(FillBesideNMS.__name__, (FillBesideNMS,), {"target": target}),)
+        self.rules = (for_target(FillBesideNMS, target),)
         super().__init__()

@@ -20,7 +20,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 from tvm import relay
@@ -43,6 +43,8 @@ from .module_pass import Pass
 from .report import PassReport
 from .typed import typed
 
+OfTarget = TypeVar("OfTarget", bound=Rule)
+
 
 class RulePass(Pass):
     """A pass that applies rules until none applies; `report` says what it did the last time."""
@@ -52,6 +54,11 @@ class RulePass(Pass):
     def __init__(self) -> None:
         rules = [_with_plan(rule()) for rule in self.rules]
         super().__init__(partial(apply_rules, rules), [type(rule).__name__ for rule in rules])
+
+
+def for_target(rule: type[OfTarget], target: tvm.target.Target | None) -> type[OfTarget]:
+    """The rule, whose `target` is this one: a pass makes its rules without arguments."""
+    return type(rule.__name__, (rule,), {"target": target})
 
 
 def _with_plan(rule: Any) -> Rule:

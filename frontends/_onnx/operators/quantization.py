@@ -9,7 +9,7 @@ import numpy as np
 
 from tvm import relay
 
-from ..._quantized import quantized
+from ..._quantized import along_axis, quantized
 from ._common import (
     Attrs,
     Converter,
@@ -34,7 +34,7 @@ def _by_axis(vector: relay.Expr, axis: int, rank: int) -> relay.Expr:
         return vector
     if rank_of(vector) != 1:
         raise NotImplementedError("its scale is neither one for all nor one for each element of an axis")
-    return relay.reshape(vector, [-1] + [1] * (rank - axis - 1)) if rank else relay.reshape(vector, [])
+    return along_axis(vector, axis, rank) if rank else relay.reshape(vector, [])
 
 
 def _of_each(numbers: relay.Expr, data: relay.Expr, axis: int, block: int) -> relay.Expr:

@@ -15,7 +15,7 @@ import torch
 
 from tvm import relay
 
-from ..._quantized import quantized
+from ..._quantized import along_axis, quantized
 from . import functions
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, dtype_name, known_number
 
@@ -165,7 +165,7 @@ def _along(numbers: relay.Expr, axis: int, rank: int) -> relay.Expr:
     """One for each element of an axis, or one for all, so that they broadcast."""
     if isinstance(numbers, relay.Constant) and not numbers.data.shape:
         return numbers
-    return relay.reshape(numbers, [-1] + [1] * (rank - axis % rank - 1))
+    return along_axis(numbers, axis, rank)
 
 
 def _spread(data: relay.Expr) -> tuple[relay.Expr, relay.Expr]:

@@ -11,7 +11,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 from ...analysis.targets import is_for_gpu, target_or_current
 from ...engine.expressions import known_shape
 from ...engine.match import any_op
-from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
 from ..in_place_call import NAMES, InPlaceCall, sliced_convolution, why_not_in_place
 from .buffers import written_in_place
 
@@ -101,7 +101,5 @@ class ConcatenateInPlace(RulePass):
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = target_or_current(target, type(self).__name__)
-        self.rules = tuple(
-            type(rule.__name__, (rule,), {"target": target}) for rule in (WriteInPlace, ReadInPlace)
-        )
+        self.rules = tuple(for_target(rule, target) for rule in (WriteInPlace, ReadInPlace))
         super().__init__()
