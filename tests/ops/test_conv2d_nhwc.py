@@ -94,7 +94,14 @@ def test_depthwise_of_other_sizes(cuda, channels, size):
 
 @pytest.mark.parametrize(
     "size, channels, taps, pixels, turns",
-    [(7, 960, 3, 2, 1), (512, 64, 3, 4, 2), (80, 128, 5, 4, 1), (56, 96, 7, 4, 1), (270, 64, 9, 8, 4)],
+    [
+        (7, 960, 3, 2, 1),
+        (512, 64, 3, 4, 2),
+        (80, 128, 5, 4, 1),
+        (56, 96, 7, 4, 1),
+        (270, 64, 9, 8, 1),
+        (1080, 64, 9, 8, 4),
+    ],
 )
 def test_runs_of_depthwise_convolutions_fill_the_gpu(size, channels, taps, pixels, turns):
     case = Case((size, size), channels, channels, (taps, taps), **options(groups=channels, padding=taps // 2))

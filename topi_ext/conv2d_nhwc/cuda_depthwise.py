@@ -16,6 +16,7 @@ from .epilogue import cuda_ratio, finish
 from .plan_depthwise import DepthwisePlan
 
 UNROLLED = 25  # taps, at most, of a kernel whose rows are unrolled
+LOADED_AT_ONCE = 16  # weights of a thread: the latency of one by one would be longer than all products take
 
 
 def emit_depthwise(plan: DepthwisePlan, buffers: dict[str, tir.Buffer]) -> tir.Stmt:
@@ -58,18 +59,27 @@ class _Kernel:
     def _load_weights(self, first: tir.PrimExpr, thread: tir.Var) -> BufferVar:
         """The weights of the block's channels, (tap, channel), zeros behind the last channel."""
         ib, taps, channels = self.ib, self.problem.taps, self.plan.across * self.lanes
-        weights = ib.allocate(self.sum_type, (taps * self.plan.pitch,), "weights", scope="shared")
         threads = self.plan.across * self.plan.down
-        with ib.for_range(0, ceil_div(taps * channels, threads), "turn") as turn:
-            at = local(ib, "at", turn * threads + thread)
-            with ib.if_scope(tir.all(at < taps * channels)):
-                channel, tap = local(ib, "c", tir.truncdiv(at, taps)), tir.truncmod(at, taps)
-                place = tap * self.plan.pitch + channel
-                with ib.if_scope(first + channel < self.problem.channels):
-                    value = self.tensors["weight"][first * taps + at]
-                    weights[place] = value.astype(self.sum_type)
-                with ib.else_scope():
-                    weights[place] = tir.const(0, self.sum_type)
+        beside = (
+            taps * self.plan.pitch
+        )  # where a thread stores what it has too much, so that no store branches
+        weights = ib.allocate(self.sum_type, (beside + threads,), "weights", scope="shared")
+        stored = taps * channels
+        at_once = min(LOADED_AT_ONCE, ceil_div(stored, threads))
+        loaded = ib.allocate(self.sum_type, (at_once,), "loaded", scope="local")
+        exist = local(ib, "exist", tir.min(stored, (self.problem.channels - first) * taps))
+        with ib.for_range(0, ceil_div(stored, threads * at_once), "turn") as turn:
+            begin = local(ib, "begin", turn * (threads * at_once) + thread)
+            places = []
+            for each in range(at_once):
+                at = local(ib, "at", begin + each * threads)
+                loaded[each] = tir.const(0, self.sum_type)
+                with ib.if_scope(at < exist):
+                    loaded[each] = self.tensors["weight"][first * taps + at].astype(self.sum_type)
+                place = tir.truncmod(at, taps) * self.plan.pitch + tir.truncdiv(at, taps)
+                places.append(local(ib, "place", tir.Select(at < stored, place, beside + thread)))
+            for each, place in enumerate(places):
+                weights[place] = loaded[each]
         barrier(ib)
         return weights
 

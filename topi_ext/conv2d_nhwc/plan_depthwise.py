@@ -9,11 +9,12 @@ from .._tvm import TVMError
 from .problem import Problem
 
 MAX_LANES = 4  # TVM has no code for vectors of more float32
-MAX_VECTORS = 64  # of channels, that a block computes
+CHANNELS, CHANNELS_OF_MANY = 128, 32  # of a block at most, of few and of many taps
 THREADS = 256
-MANY = 25  # taps: from here on a thread may compute as many pixels as of a large kernel
+MANY = 25  # taps: from here on, to load the weights of many channels would take longer than the products
 BAND = 4  # rows of pixels of a block, which share most of the pixels that they read
-LARGE = 49  # taps: from here on products take longer than memory, and weights long to be stored
+LARGE = 49  # taps: from here on products take longer than memory
+MANY_BLOCKS = 8  # for each multiprocessor, where turns in a block leave none of them idle
 MAX_WEIGHTS = 40 * 1024  # bytes of shared memory, of the 48 KiB that every GPU has without asking
 
 
@@ -63,8 +64,8 @@ class DepthwisePlan:
 
 
 def plan_depthwise(problem: Problem, processors: int) -> DepthwisePlan:
-    """Fitted to 46 convolutions on an H200: a long run loads less and has more sums at once, where each
-    multiprocessor still has a block; likewise several turns store weights once.
+    """Fitted to 36 convolutions on an H200, with weights in its cache and not: a long run loads less and has
+    more sums at once, where each multiprocessor still has a block; likewise several turns store weights once.
     """
     taps = problem.taps
     room = MAX_WEIGHTS // (4 * taps)  # how many channels' weights a block holds
@@ -73,17 +74,16 @@ def plan_depthwise(problem: Problem, processors: int) -> DepthwisePlan:
     # TVM has no code to cast vectors of bfloat16.
     lanes = most_lanes(problem.channels, min(1 if problem.dtype == "bfloat16" else MAX_LANES, room))
     vectors, fitting = problem.channels // lanes, room // lanes
-    across = ceil_div(vectors, ceil_div(vectors, min(MAX_VECTORS, fitting)))
+    most = (CHANNELS_OF_MANY if taps >= MANY else CHANNELS) // lanes
+    across = ceil_div(vectors, ceil_div(vectors, min(most, fitting)))
     # With one more than its own, those who store the taps of a channel store in several banks.
     pitch = min(across + 1, fitting) * lanes
-    longest, shortest = (8, 4) if taps >= LARGE else (8, 2) if taps >= MANY else (4, 2)
+    longest, shortest = (8, 4) if taps >= LARGE else (4, 2)
     plans = [
         DepthwisePlan(problem, lanes, across, pitch, min(pixels, problem.out_size[1]))
         for pixels in (8, 4, 2)
         if shortest <= pixels <= longest
     ]
     plan = next((each for each in plans if each.blocks >= processors), plans[-1])
-    enough = processors if taps >= LARGE else 8 * processors
-    return next(
-        (more for more in (replace(plan, turns=4), replace(plan, turns=2)) if more.blocks >= enough), plan
-    )
+    longer = replace(plan, turns=4), replace(plan, turns=2)
+    return next((more for more in longer if more.blocks >= MANY_BLOCKS * processors), plan)
