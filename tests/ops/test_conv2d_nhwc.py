@@ -111,7 +111,7 @@ def test_runs_of_depthwise_convolutions_fill_the_gpu(size, channels, taps, pixel
 
 def test_depthwise_has_no_race(cuda):
     test_cuda_has_no_race(cuda, DEPTHWISE[0])
-    wide = Case((9, 21), 200, 200, kernel=(7, 7), **options(groups=200, padding=3))
+    wide = Case((9, 21), 232, 232, kernel=(7, 7), **options(groups=232, padding=3))
     assert plan_depthwise(wide.problem(), 1).turns > 1
     test_cuda_has_no_race(cuda, wide)
 
