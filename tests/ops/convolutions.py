@@ -157,6 +157,14 @@ CASES = [
     Case((12, 20), 40, 48, kernel=(6, 6), **options(padding=2, strides=2, block_size=4)),
     Case((1, 1), 1, 1, kernel=(1, 1), **options(padding=0)),
 ]
+FEW_PIXELS = [
+    Case((1, 1), 1152, 48, kernel=(1, 1), **options(padding=0, activation="silu")),
+    Case((1, 1), 5000, 7, kernel=(1, 1), bias="float16", **options(padding=0, activation="sigmoid")),
+    Case((1, 1), 50, 301, kernel=(1, 1), batch=2, bias=None, **options(padding=0)),
+    Case((1, 2), 37, 65, kernel=(1, 1), dtype="bfloat16", **options(padding=0, activation="prelu")),
+    Case((2, 1), 256, 30, kernel=(1, 1), residual=True, **options(padding=0, final_activation="relu")),
+    Case((1, 1), 1, 1, kernel=(1, 1), **options(padding=0, activation="gelu", final_activation=CLIP)),
+]
 DEPTHWISE = [
     Case((11, 13), 24, 24, **options(groups=24, activation="relu")),
     Case((12, 9), 40, 40, kernel=(7, 7), residual=True, **options(groups=40, padding=3)),

@@ -15,6 +15,7 @@ from tests.ops.convolutions import (
     BIG_GROUPED,
     CASES,
     DEPTHWISE,
+    FEW_PIXELS,
     GROUPED,
     LEAKY,
     Case,
@@ -23,6 +24,7 @@ from tests.ops.convolutions import (
 from topi_ext.conv2d_nhwc import conv2d_nhwc, plan
 from topi_ext.conv2d_nhwc import cuda as cuda_kernel
 from topi_ext.conv2d_nhwc.choose_plan import plan_for
+from topi_ext.conv2d_nhwc.cuda_few_pixels import has_few_pixels
 from topi_ext.conv2d_nhwc.plan_depthwise import plan_depthwise
 
 import tvm
@@ -122,7 +124,7 @@ def test_activations_on_cuda(cuda, case):
     test_cuda(cuda, replace(case, filters=16, options={**case.options, "groups": 16}))
 
 
-@pytest.mark.parametrize("case", [*CASES, *GROUPED], **by_name)
+@pytest.mark.parametrize("case", [*CASES, *FEW_PIXELS, *GROUPED], **by_name)
 def test_cuda(cuda, case):
     arrays = case.arrays()
     (output,) = cuda.run_relay(case.function(arrays), *arrays.values())
@@ -174,6 +176,13 @@ def test_cuda_has_no_race(cuda, case):
     arrays = case.arrays()
     (output,) = cuda.run_relay(case.function(arrays), *arrays.values())
     assert_close(output, case.expected(arrays), case.dtype)
+
+
+@pytest.mark.parametrize("case", FEW_PIXELS, **by_name)
+def test_few_pixels_have_a_kernel_of_their_own(cuda, case):
+    assert has_few_pixels(case.problem())
+    assert not has_few_pixels(replace(case, batch=3).problem())
+    test_cuda_has_no_race(cuda, case)
 
 
 def test_cuda_in_the_vm(emulated_cuda):

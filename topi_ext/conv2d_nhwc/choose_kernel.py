@@ -8,6 +8,7 @@ from .._int8 import INT8
 from . import cudnn
 from .choose_plan import plan_for
 from .cuda import supported_arch
+from .cuda_few_pixels import has_few_pixels
 from .plan import Plan
 from .problem import Problem
 
@@ -22,6 +23,7 @@ FEW_RESULTS, SOME_RESULTS, MANY_RESULTS = 10_000, 20_000, 30_000  # of a multipr
 DEPTH_AT_ONCE = 128  # channels that cuDNN multiplies at once: it takes as long for a part of them
 WEIGHTS_OF_ONE_TAP = 2**15
 OF_ONE_TAP = 128  # channels
+WEIGHTS_OF_A_PIXEL = 2**24  # or of two: up to these, cuDNN takes 1.2 to 3 times as long
 SHALLOW = 256  # channels of one tap: up to these, for many results, cuDNN takes 1.1 to 2 times as long
 BEFORE_SILU = 384  # channels of one tap: SiLU takes cuDNN up to twice as long as all else
 WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
@@ -37,6 +39,8 @@ def is_cudnn_better(problem: Problem, target: tvm.target.Target) -> bool:
     arch = supported_arch(problem.dtype, target)
     if arch is None or not cudnn.is_capable(problem):
         return False
+    if has_few_pixels(problem):
+        return problem.channels * problem.filters > WEIGHTS_OF_A_PIXEL
     if problem.groups > 1:
         return False  # in int8 it is slower; in float16 it is faster only with strides, but may have no plan
     plan = plan_for(problem, arch)

@@ -15,6 +15,7 @@ from .._destination import filled_from
 from .._tvm import TVMError, te, tir, topi
 from .choose_plan import plan_for
 from .cuda_depthwise import emit_depthwise
+from .cuda_few_pixels import emit_few_pixels, has_few_pixels
 from .cuda_kernel import emit_kernel
 from .plan import Plan, known_arch, multiprocessors
 from .plan_depthwise import plan_depthwise
@@ -41,6 +42,8 @@ def conv2d_nhwc(
         if problem.block > 1:
             raise TVMError("topi_ext.conv2d_nhwc: on CUDA a depthwise convolution has no depth to space")
         kernel = partial(emit_depthwise, plan_depthwise(problem, multiprocessors(arch_of(target))))
+    elif has_few_pixels(problem):
+        kernel = partial(emit_few_pixels, problem)
     else:
         kernel = partial(emit_kernel, _plan(problem, target))
 
