@@ -35,6 +35,7 @@ from ..analysis.targets import has_onednn, target_or_current
 from ..engine.expressions import constant, extents_of, op_name, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
+from .enlarge_weights import EnlargedForFloat16
 from .fused_call import (
     QUANTIZED,
     FusedCall,
@@ -312,7 +313,8 @@ class FuseConv2dNHWC(RulePass):
     `target`: the target to compile for, by default the current one, which tells whether there is a kernel for
     grouped convolutions. `also_float32`: whether to fuse float32 too, which has kernels for LLVM only.
     `to_be`: the type to which `InMixedPrecision` will convert float32, which is then fused as well: in this
-    order, bias and slopes are not rounded, since they stay float32.
+    order, bias and slopes are not rounded, since they stay float32. Weights that are too small for float16
+    are multiplied by a power of two, and the result is divided by it.
 
     Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order.
     Only what follows in that order is folded in, and only where results in between have no other users. Sums
@@ -347,7 +349,7 @@ class FuseConv2dNHWC(RulePass):
     ) -> None:
         if to_be is not None and to_be not in HALF:
             raise ValueError(f"FuseConv2dNHWC: to_be must be None or one of {', '.join(HALF)}, not {to_be!r}")
-        taken = {None: (), "float16": (ToBeFloat16,), "bfloat16": (ToBeBfloat16,)}[to_be]
+        taken = {None: (), "float16": (EnlargedForFloat16, ToBeFloat16), "bfloat16": (ToBeBfloat16,)}[to_be]
         target = target_or_current(target, type(self).__name__)
         first = [OfFloat if also_float32 else OfHalf, *taken]
         squashing = []
