@@ -46,6 +46,7 @@ def _follows_of_images(call: relay.Call, dtype: str) -> list[Any]:
 
 
 for _name, _kind in {
+    "annotation.stop_fusion": _follows,
     "image.grid_sample": _follows_of_images,
     "nn.space_to_depth": _follows,
     "layout_transform": _follows,

@@ -97,11 +97,15 @@ def channels_cut(cut: relay.Expr) -> tuple[int, int] | None:
     if op_name(cut) != "strided_slice":
         return None
     attrs, shape = cut.attrs, static_shape(cut.args[0])
-    given = (attrs.axes, attrs.begin, attrs.end, attrs.strides)
-    axes, begin, end, strides = (list(map(int, each or ())) for each in given)
-    if shape is None or axes != [3] or strides not in ([], [1]) or str(attrs.slice_mode) != "end":
+    given = (attrs.begin, attrs.end, attrs.strides)
+    begin, end, strides = (list(map(int, each or ())) for each in given)
+    axes = list(range(len(begin))) if attrs.axes is None else list(map(int, attrs.axes))
+    if shape is None or len(shape) != 4 or set(strides) - {1} or str(attrs.slice_mode) != "end":
         return None
-    return (begin[0], end[0]) if 0 <= begin[0] <= end[0] <= shape[3] else None
+    bounds = dict(zip(axes, zip(begin, end)))
+    first, last = bounds.pop(3, (-1, -1))
+    is_of_all = all(low == 0 and high >= shape[axis] for axis, (low, high) in bounds.items())
+    return (first, last) if is_of_all and 0 <= first <= last <= shape[3] else None
 
 
 def pairs(conv: relay.Call) -> list[tuple[int, int, int, int]]:

@@ -10,6 +10,7 @@ from tvm.ir.transform import Sequential
 
 from ...engine.rule import RulePass
 from .by_zero import KeepZeroInMemory
+from .concatenate_for_where import ConcatenateForWhere
 from .drop_identities import IDENTITIES
 from .fold_shape_arithmetic import FoldShapeArithmetic
 from .like_known import LikeKnownShape
@@ -50,6 +51,7 @@ class Canonicalize(RulePass):
         PadWithFilled,
         PruneBranch,
         WholeOfMovedParts,
+        ConcatenateForWhere,
     )
 
 

@@ -64,10 +64,15 @@ class Buffer:
     def __init__(self, graph: Graph, whole: relay.Call, order: dict[relay.Expr, int]) -> None:
         self._graph, self._whole, self._order = graph, whole, order
         self.parts = _parts(whole)
-        self._in_order = sorted(self.parts, key=order.__getitem__)
+        self._in_order = sorted(self.parts, key=self._computed)
         ends = list(accumulate(known_shape(part)[3] for part in self.parts))
         self._channels = ends[-1]
         self._first = dict(zip(self.parts, [0, *ends]))
+
+    def _computed(self, part: relay.Expr) -> tuple[int, bool]:
+        """When a part can be computed: a slice right behind what it is cut from."""
+        is_slice = op_name(part) == "strided_slice" and part.args[0] in self._order
+        return self._order[part.args[0] if is_slice else part], is_slice
 
     # --- legality
 
@@ -158,7 +163,7 @@ class Buffer:
     def _cut(self, written: dict[relay.Expr, relay.Expr], run: list[relay.Expr]) -> relay.Expr:
         """Some neighbouring parts, from the buffer as it is when they are in it."""
         first, last = self._first[run[0]], self._first[run[-1]] + known_shape(run[-1])[3]
-        buffer = written[max(run, key=self._order.__getitem__)]
+        buffer = written[max(run, key=self._computed)]
         return relay.strided_slice(buffer, [first], [last], axes=[3])
 
 
