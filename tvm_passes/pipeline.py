@@ -161,7 +161,9 @@ def subpixel_pipeline(
     """
     machine = target_or_current(target, "subpixel_pipeline")
     dtype = _dtype("subpixel_pipeline", machine, dtype, calibration)
-    stages = [*_in_float(dtype), _restore_warps(), _restore_shuffles()]
+    is_dense_ours = has_tensor_cores(machine, dtype) or has_onednn(machine)
+    shuffles = _restore_shuffles(_dense(machine) if is_dense_ours else [])
+    stages = [*_in_float(dtype), _restore_warps(), shuffles]
     # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
     is_ours = machine is None or machine.kind.name != "llvm" or has_onednn(machine)
@@ -244,12 +246,16 @@ def _convolutions_of_all(target: tvm.target.Target | None) -> tvm.transform.Sequ
     # Of static shapes, and before layouts and types change what is in between.
     return _stage(
         "rewrite as convolutions",
-        *([] if has_onednn(target) else [RestoreAttention()]),  # oneDNN has fast products of a batch
-        DenseAsConvolution(target),
+        *_dense(target),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # batch norms, while their results are still float32
         SinkDepthToSpace(),  # past bias and activation, which a convolution takes in
     )
+
+
+def _dense(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
+    attention = [] if has_onednn(target) else [RestoreAttention()]  # oneDNN has fast products of a batch
+    return [*attention, DenseAsConvolution(target)]
 
 
 def _whole_images() -> tvm.transform.Sequential:
@@ -261,13 +267,14 @@ def _whole_images() -> tvm.transform.Sequential:
     )
 
 
-def _restore_shuffles() -> tvm.transform.Sequential:
+def _restore_shuffles(dense: list[tvm.transform.Pass]) -> tvm.transform.Sequential:
     return _stage(
         "restore shuffles",
         Canonicalize(),
         RestoreLayerNorm(),  # before FoldIntoConvolutions takes gamma and beta
         RestoreGroupNorm(),  # of rows that are groups of channels, RestoreLayerNorm has made one operator
         RestoreDepthToSpace(),
+        *dense,  # with the norms restored, and before FoldIntoConvolutions takes the scales of layers
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # factors that the passes below would have to carry along
         FoldSpaceToDepth(),  # while still in NCHW: the reshapes of pixel_unshuffle cannot be converted

@@ -12,7 +12,7 @@ from tests.helpers import (
     ops,
     refusals,
 )
-from tvm_passes import DenseAsConvolution
+from tvm_passes import DenseAsConvolution, detection_pipeline, subpixel_pipeline
 
 from tvm import relay
 
@@ -277,3 +277,93 @@ def test_rows_that_are_read_elsewhere_too_are_no_residual():
     x = relay.var("x", shape=SHAPE)
     rows = layer(x)
     assert rewritten(relay.add(rows, relay.exp(rows)), x)[-3:] == ["reshape", "exp", "add"]
+
+
+# --- layers of the pixels of images, channels last
+
+
+IMAGES = 2, 3, 5, 8
+
+
+def of_pixels(x, filters=6, seed=1):
+    """The bias is added behind the reshape."""
+    *lengths, length = map(int, relay.transform.InferTypeLocal(x).shape)
+    rows = relay.nn.dense(relay.reshape(x, (-1, length)), weights(filters, length, seed))
+    return relay.nn.bias_add(
+        relay.reshape(rows, (*lengths, filters)), relay.const(numbers(filters, seed=seed)), axis=-1
+    )
+
+
+def test_a_layer_of_pixels_is_a_convolution_of_the_images():
+    x = relay.var("x", shape=IMAGES)
+    mod = module(x, of_pixels(x))
+    after = assert_same_numbers(DenseAsConvolution(), mod, numbers(*IMAGES), **TOLERANCE)
+    assert ops(after) == ["transpose", *CONV, "transpose"]
+
+
+def test_pixels_whose_images_are_one_behind_reshapes():
+    """As PyTorch's importer spells a product of one image: of as many matrices as rows of pixels."""
+    x, weight = relay.var("x", shape=(1, 3, 5, 8)), relay.broadcast_to(weights(6, 8), (3, 6, 8))
+    rows = relay.nn.batch_matmul(relay.reshape(x, (-1, 5, 8)), weight)
+    y = relay.nn.bias_add(relay.reshape(rows, (1, 3, 5, 6)), relay.const(numbers(6)), axis=-1)
+    assert rewritten(y, x) == [*CONV, "transpose"]
+
+
+def test_pixels_of_any_number_of_images():
+    x = relay.var("x", shape=(relay.Any(), 3, 5, 8))
+    y = relay.nn.dense(relay.reshape(x, (-1, 8)), weights(6, 8))
+    y = relay.nn.bias_add(relay.reshape(y, (-1, 3, 5, 6)), relay.const(numbers(6)), axis=-1)
+    for count in (3, 1):
+        after = assert_same_numbers(
+            DenseAsConvolution("llvm -libs=onednn"), module(x, y), numbers(count, 3, 5, 8), **TOLERANCE
+        )
+    assert ops(after) == ["transpose", *CONV, "transpose"]
+
+
+def test_pixels_that_are_read_as_rows_are_images_of_one():
+    x = relay.var("x", shape=IMAGES)
+    rows = relay.nn.dense(relay.reshape(x, (-1, 8)), weights(6, 8))
+    assert rewritten(rows, x) == ["nn.conv2d", "reshape"]
+    assert rewritten(relay.reshape(rows, (2, 5, 3, 6)), x) == ["nn.conv2d", "reshape"]
+
+
+def block(x, scale, seed=1):
+    """Of ConvNeXt, without its normalization: what `scale` multiplies in NCHW is added to the images."""
+    conv = relay.nn.conv2d(x, relay.const(numbers(8, 8, 1, 1, seed=seed)), channels=8, kernel_size=(1, 1))
+    y = of_pixels(gelu(of_pixels(relay.transpose(conv, (0, 2, 3, 1)), 12, seed)), 8, seed + 1)
+    return relay.add(relay.multiply(relay.const(scale), relay.transpose(y, (0, 3, 1, 2))), x)
+
+
+def test_blocks_of_convnext_have_no_change_of_layout():
+    """The scale of each channel is part of the weights, and the rest part of the convolutions."""
+    x = relay.var("x", shape=(1, 8, 3, 5))
+    scale = numbers(8, 1, 1, seed=7)
+    mod = module(x, block(block(x, scale), scale, seed=3))
+    for pipeline in (detection_pipeline, subpixel_pipeline):
+        names = ops(pipeline("cuda -arch=sm_90")(mod))
+        assert names.count("topi_ext.conv2d_nhwc") == 6 and names.count("layout_transform") == 2
+        assert set(names) == {"topi_ext.conv2d_nhwc", "layout_transform", "cast"}
+    assert_same_numbers(
+        detection_pipeline("cuda -arch=sm_90"), mod, numbers(1, 8, 3, 5), rtol=2e-2, atol=2e-2
+    )
+
+
+@pytest.mark.parametrize("shape", [(8,), (1, 1, 8)])
+def test_a_scale_of_each_channel_of_pixels(shape):
+    x = relay.var("x", shape=IMAGES)
+    y = relay.multiply(of_pixels(x, 8), relay.const(numbers(*shape, seed=5)))
+    assert rewritten(y, x) == [*CONV, "multiply", "transpose"]
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (3, 1, 1), (2, 1, 1, 1), (3, 5, 8)])
+def test_a_scale_of_pixels_or_images_stays_behind(shape):
+    x = relay.var("x", shape=IMAGES)
+    y = relay.multiply(of_pixels(x, 8), relay.const(numbers(*shape, seed=5)))
+    assert rewritten(y, x) == [*CONV, "transpose", "multiply"]
+
+
+def test_a_bias_of_each_column_of_pixels_stays_behind():
+    x = relay.var("x", shape=(2, 3, 8, 8))
+    y = relay.reshape(relay.nn.dense(relay.reshape(x, (-1, 8)), weights(8, 8)), (2, 3, 8, 8))
+    y = relay.nn.bias_add(y, relay.const(numbers(8)), axis=2)
+    assert rewritten(y, x) == ["nn.conv2d", "transpose", "nn.bias_add"]

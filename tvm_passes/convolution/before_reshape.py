@@ -1,4 +1,4 @@
-"""Rules that move what follows a fully connected layer to before the reshape of its rows.
+"""Rules that move what follows a fully connected layer to before the reshape, or transpose, of its rows.
 
 There the convolution that the layer has become can take it in.
 """
@@ -11,7 +11,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant, of_each_channel
-from ..analysis.layouts import shape_in_order
+from ..analysis.layouts import order_of_axes, shape_in_order
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.scalar_functions import activation_of, call_below, computed_of
 from ..engine.expressions import batch_shape, constant, op_name, static_shape
@@ -21,6 +21,7 @@ from .reshape_back import ReshapeBack
 
 OF_PIXELS = ("nn.conv2d", "nn.bias_add", "nn.relu")
 PRODUCTS = "multiply", "divide"  # which an activation ends with, that several operators compute
+FROM_NHWC, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 class ReshapeTwice(Rule):
@@ -37,6 +38,7 @@ class ReshapeTwice(Rule):
         name = op_name(match.data)
         # A residual, or an activation in several operators, may be of such images.
         is_of_convolution = name in OF_PIXELS or (name in ("add", *PRODUCTS) and _is_of_pixels(match.data))
+        is_of_convolution |= name == "transpose" and op_name(match.data.args[0]) in OF_PIXELS
         return is_of_convolution and shape is not None and 0 not in shape
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
@@ -59,6 +61,24 @@ class ReshapeForTranspose(Rule):
 
     def rewrite(self, match: Match, plan: list[int]) -> relay.Expr:
         return relay.reshape(match.rows, plan)
+
+
+class TransposeBack(Rule):
+    """Drop two transposes of which the second undoes the first, such as those between two layers of pixels.
+
+    Why legal: each axis is where it was.
+    """
+
+    data = wildcard()
+    inner = is_op("transpose")(data)
+    pattern = is_op("transpose")(inner)
+
+    def where(self, match: Match) -> bool:
+        inner, outer = order_of_axes(match.inner), order_of_axes(match.root)
+        return inner is not None and outer is not None and [inner[axis] for axis in outer] == sorted(outer)
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        return match.data
 
 
 class _BeforeReshape(Rule):
@@ -95,16 +115,46 @@ class BiasBeforeReshape(_BeforeReshape):
         return NO_MATCH if vector is None else vector
 
     def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
-        shape = _of_any_batch(match.root)
-        numbers = np.resize(plan, shape[-1]).reshape(self.along)
+        return relay.reshape(self.computed(match, plan), _of_any_batch(match.root))
+
+    def computed(self, match: Match, vector: np.ndarray) -> relay.Expr:
+        numbers = np.resize(vector, int(match.root.checked_type.shape[-1])).reshape(self.along)
         given = as_constant(numbers, match.given.checked_type.dtype)
-        return relay.reshape(self.compute(match.conv, given), shape)
+        return self.compute(match.conv, given)
 
 
 class ScaleBeforeReshape(BiasBeforeReshape):
     """The same for a factor of each channel, as the scale of a layer, where nothing else reads the rows."""
 
     given, reshape = BiasBeforeReshape.given, _BeforeReshape.reshape
+    pattern = is_op("multiply")(reshape, given) | is_op("multiply")(given, reshape)
+    compute, along = staticmethod(relay.multiply), (-1, 1, 1)
+
+    def where(self, match: Match) -> bool:
+        return _is_read_once(match) and super().where(match)
+
+
+class BiasBeforeTranspose(BiasBeforeReshape):
+    """The same where the rows are the pixels of images, channels last, behind a transpose."""
+
+    conv, given = BiasBeforeReshape.conv, BiasBeforeReshape.given
+    reshape = is_op("transpose")(conv)
+    pattern = (
+        is_op("nn.bias_add")(reshape, given) | is_op("add")(reshape, given) | is_op("add")(given, reshape)
+    )
+
+    def where(self, match: Match) -> bool:
+        is_pixels = order_of_axes(match.reshape) == TO_NHWC and op_name(match.conv) in OF_PIXELS
+        return is_pixels and len(match.graph.users(match.reshape)) == 1
+
+    def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
+        return relay.transpose(self.computed(match, plan), TO_NHWC)
+
+
+class ScaleBeforeTranspose(BiasBeforeTranspose):
+    """The same for a factor of each channel."""
+
+    given, reshape = BiasBeforeTranspose.given, BiasBeforeTranspose.reshape
     pattern = is_op("multiply")(reshape, given) | is_op("multiply")(given, reshape)
     compute, along = staticmethod(relay.multiply), (-1, 1, 1)
 
@@ -175,8 +225,11 @@ BEFORE_RESHAPE = (
     ReshapeBack,
     ReshapeTwice,
     ReshapeForTranspose,
+    TransposeBack,
     BiasBeforeReshape,
     ScaleBeforeReshape,
+    BiasBeforeTranspose,
+    ScaleBeforeTranspose,
     ResidualBeforeReshape,
     ResidualToBeforeReshape,
     ActivationBeforeReshape,

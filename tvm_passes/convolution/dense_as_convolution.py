@@ -18,8 +18,9 @@ from ..analysis.evaluate import value_of
 from ..analysis.operators import keeps_elements, keeps_order
 from ..analysis.targets import target_or_current
 from ..engine.expressions import batch_shape, constant, known_shape, op_name, shape_but_batch, static_shape
+from ..engine.graph import Graph
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .before_reshape import BEFORE_RESHAPE
+from .before_reshape import BEFORE_RESHAPE, FROM_NHWC, TO_NHWC
 
 
 class OfDense(Rule):
@@ -27,7 +28,8 @@ class OfDense(Rule):
 
     Why legal: it is the same sum of products, in the order in which the images were flattened. Tensor cores
     then see the images in NHWC, with the weights rearranged, where the flat rows would have to be NCHW.
-    Rows that are not images count as images of one pixel.
+    Rows that are the pixels of images, channels last, are those of a convolution of 1x1 pixels, between
+    transposes that go when the network is in NHWC. Other rows count as images of one pixel.
     """
 
     data, weight = wildcard(), wildcard()
@@ -37,7 +39,8 @@ class OfDense(Rule):
     def where(self, match: Match) -> bool:
         return constant(match.weight) is not None
 
-    def plan(self, match: Match) -> Answer | Refusal:
+    def plan(self, match: Match) -> relay.Expr | Answer | Refusal:
+        """The images, channels last, of whose pixels the layer is, if it is."""
         shape = batch_shape(match.data)
         if shape is None or (shape[0] is None and not self.batch_may_vary):
             return Refusal("the shape is dynamic")
@@ -45,19 +48,24 @@ class OfDense(Rule):
             return Refusal("the data is empty or not a matrix")
         if len({expr.checked_type.dtype for expr in (match.data, match.weight, match.root)}) > 1:
             return Refusal("data, weights and result differ in type")
-        return LEGAL
+        images = _images_of_pixels(match)
+        return LEGAL if images is None else images
 
-    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+    def rewrite(self, match: Match, plan: relay.Expr | Answer) -> relay.Expr:
         weights: Any = constant(match.weight)
         images, image = _images(match.data)
+        if isinstance(plan, relay.Expr):
+            images, image = relay.transpose(plan, FROM_NHWC), (weights.shape[1], 1, 1)
         weight = weights.reshape(-1, *image)
-        conv = relay.nn.conv2d(
+        result = relay.nn.conv2d(
             images,
             as_constant(weight, match.weight.data.dtype),
             channels=len(weight),
             kernel_size=weight.shape[2:],
         )
-        return relay.reshape(conv, (-1, len(weight)))
+        if isinstance(plan, relay.Expr):
+            result = relay.transpose(result, TO_NHWC)
+        return relay.reshape(result, (-1, len(weight)))
 
 
 class OfDenseInAnyBatch(OfDense):
@@ -125,6 +133,27 @@ class DenseAsConvolution(RulePass):
         of_dense = OfDenseInAnyBatch if takes_any_batch(target) else OfDense
         self.rules = (OfSameWeights, of_dense, *BEFORE_RESHAPE)
         super().__init__()
+
+
+def _images_of_pixels(match: Match) -> relay.Expr | None:
+    """The images, (N, H, W, C), whose pixels are the rows, where the product is read as such images, too."""
+    (_, channels), (_, columns) = match.data.checked_type.shape, match.root.checked_type.shape
+    source = match.data
+    while keeps_order(source) and len(source.checked_type.shape) < 4:
+        source = source.args[0]
+    shape = batch_shape(source)
+    if shape is None or len(shape) != 4 or shape[-1] != int(channels) or shape[1:3] == (1, 1):
+        return None
+    return source if _is_read_as((*shape[:-1], int(columns)), match.root, match.graph) else None
+
+
+def _is_read_as(shape: tuple[int | None, ...], expr: relay.Expr, graph: Graph) -> bool:
+    """Whether all that read a tensor do so behind reshapes to a shape."""
+    readers = graph.users(expr)
+    return bool(readers) and all(
+        op_name(each) == "reshape" and (batch_shape(each) == shape or _is_read_as(shape, each, graph))
+        for each in readers
+    )
 
 
 def _images(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:
