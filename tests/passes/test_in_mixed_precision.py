@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import convolution, module, numbers, ops, per_channel, run
+from tests.helpers import assert_same_numbers, convolution, module, numbers, ops, per_channel, run
 from topi_ext import multiscale_roi_align
 from tvm_passes import InMixedPrecision
 from tvm_passes.analysis.convolution import as_constant
@@ -173,6 +173,28 @@ def test_means_are_float32():
     found = dtypes(module(IMAGE, convolution(relay.multiply(y, relay.sigmoid(mean)), 4, 8)))
     assert found["mean"] == {"float32"}
     assert found["sigmoid"] == found["multiply"] == {"float16"}
+
+
+@pytest.mark.parametrize("pool", [relay.nn.global_avg_pool2d, relay.nn.adaptive_avg_pool2d])
+def test_means_of_whole_images_are_rounded_once(pool):
+    """They are summed in float32 from what a convolution gives, which no kernel needs to cast before."""
+    y = convolution(IMAGE, 8, 8)
+    size = () if pool is relay.nn.global_avg_pool2d else ([1],)
+    mod = module(IMAGE, convolution(relay.multiply(y, convolution(pool(y, *size), 8, 8, kernel=1)), 4, 8))
+    name = pool.__name__
+    assert dtypes(mod)[f"nn.{name}"] == {"float16"}
+    assert dtypes(mod, "bfloat16")[f"nn.{name}"] == {"float32"}
+    assert_same_numbers(InMixedPrecision(), mod, numbers(*SHAPE), rtol=2e-2, atol=2e-2)
+
+
+def test_means_of_parts_of_images_are_float32():
+    y = convolution(relay.nn.adaptive_avg_pool2d(convolution(IMAGE, 8, 8), [2]), 4, 8)
+    assert dtypes(module(IMAGE, y))["nn.adaptive_avg_pool2d"] == {"float32"}
+
+
+def test_what_is_not_to_be_fused_is_half_too():
+    y = convolution(relay.annotation.stop_fusion(convolution(IMAGE, 8, 8)), 4, 8)
+    assert dtypes(module(IMAGE, y))["annotation.stop_fusion"] == {"float16"}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

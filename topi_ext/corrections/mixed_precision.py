@@ -16,7 +16,11 @@ from .. import (  # noqa: F401  they register the operators
     layer_norm,
     roi_align,
 )
+from .._register import known
+from .._strategy import ABOVE_STOCK
+from . import global_pooling
 
+LAYOUTS = ("NCHW", "NHWC")
 KIND = "FTVMMixedPrecisionConversionType"
 
 
@@ -44,6 +48,17 @@ def _follows_of_images(call: relay.Call, dtype: str) -> list[Any]:
         return [stock.MIXED_PRECISION_NEVER, dtype, dtype]
     return _follows_in_float16(call, dtype)
 
+
+def _follows_to_one_pixel(call: relay.Call, dtype: str) -> list[Any]:
+    """Of a mean of whole images, which `in_float32` and `global_pooling` round once from float16."""
+    layout, result = str(call.attrs.layout), call.checked_type.shape
+    if layout not in LAYOUTS or any(known(result[layout.index(side)]) != 1 for side in "HW"):
+        return [stock.MIXED_PRECISION_NEVER, dtype, dtype]
+    return _follows_in_float16(call, dtype)
+
+
+for _name in global_pooling.NAMES:  # for which TVM has rules
+    registry.register_mixed_precision_conversion(_name, _follows_to_one_pixel, ABOVE_STOCK)
 
 for _name, _kind in {
     "annotation.stop_fusion": _follows,
