@@ -128,6 +128,7 @@ def test_activations_and_choices_of_nan_and_infinities():
         [
             F.relu,
             lambda x: F.relu(x).clamp(max=6.0),
+            lambda x: F.hardtanh(x, -1.0, torch.nan),
             *(F.elu, F.selu, F.celu, F.leaky_relu, F.relu6, F.hardswish, F.softplus, F.silu, F.mish),
             torch.nan_to_num,
             lambda x: ~(x > 0) | (x == 1.5),

@@ -138,12 +138,12 @@ def softsign(data: relay.Expr, number: Number) -> relay.Expr:
     return data / (number(1) + relay.abs(data))
 
 
-def hardtanh(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own clips integers by floats."""
+def hardtanh(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own clips integers by floats, and to NaN, which it cannot compile."""
     data, low, high = inputs
     dtype = str(converter.infer_type(data).dtype)
-    if "float" in dtype:
-        return converter.stock["aten::hardtanh"](inputs, input_types)
+    if "float" in dtype and low <= high:
+        return relay.clip(data, low, high)
     return relay.minimum(relay.maximum(data, relay.const(low, dtype)), relay.const(high, dtype))
 
 
