@@ -163,6 +163,17 @@ def test_a_group_with_nan_leaves_the_others(emulated_cuda):
 
 
 @pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_a_group_is_nan_with_what_is_no_number(run, special, axis):
+    data = numbers(2, 8, 5, 8)
+    data[1, 2, 1, 2] = special
+    with np.errstate(invalid="ignore"):
+        expected = reference.group_norm(data, groups=4, axis=axis)
+    assert np.isnan(expected).sum() == expected.size // 8
+    np.testing.assert_allclose(run(data, groups=4, axis=axis), expected, 1e-5, 2e-5)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
 def test_bfloat16_on_cuda(emulated_cuda, axis):
     shape = in_layout((2, 16, 5, 6), axis)
     wide, *affine = inputs(*shape, axis=axis)

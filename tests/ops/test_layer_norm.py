@@ -123,6 +123,17 @@ def test_large_numbers_in_half_precision(run):
     np.testing.assert_allclose(run(data), reference.layer_norm(data), 1e-3, 1e-3)
 
 
+@pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_a_row_is_nan_with_what_is_no_number(run, special, axis):
+    data = numbers(2, 20, 20)
+    data[1, 3, 7] = special
+    with np.errstate(invalid="ignore"):
+        expected = reference.layer_norm(data, axis=axis)
+    assert np.isnan(expected).sum() == 20
+    np.testing.assert_allclose(run(data, axis=axis), expected, 1e-5, 2e-5)
+
+
 def test_epsilon(run):
     data = numbers(4, 64) * np.float32(1e-4)
     for epsilon in (1e-12, 1e-6, 3.0):

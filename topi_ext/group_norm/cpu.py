@@ -62,7 +62,8 @@ class _Groups:
                 squares[some] = squares[some] + value * value
             number = self.local("number", tir.Cast("float64", count))
             mean = self.local("mean", self._total(sums) / number)
-            variance = te.max(self._total(squares) / number - mean * mean, tir.const(0.0, "float64"))
+            # Of zero and NaN, LLVM keeps the second.
+            variance = te.max(tir.const(0.0, "float64"), self._total(squares) / number - mean * mean)
             root = tir.sqrt(variance + self.local.exact(problem.epsilon, "float64"))
             factor = self.local("factor", (tir.const(1.0, "float64") / root).astype("float32"))
             center = self.local("center", mean.astype("float32"))

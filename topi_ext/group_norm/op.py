@@ -59,7 +59,7 @@ def group_norm(
     - Only the result is rounded to half precision, once. On CUDA all is computed in float32: the variance
       after the mean in each part of an image, and the parts are combined without cancellation. On a CPU the
       sums are float64.
-    - NaN or an infinity makes all of its group NaN on CUDA, and anything on a CPU.
+    - NaN or an infinity makes all of its group NaN.
 
     >>> from topi_ext.group_norm import reference
     >>> data = np.float32([[[1, 3], [5, 7], [2, 2], [2, 6]]])

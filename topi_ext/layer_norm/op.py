@@ -61,7 +61,7 @@ def layer_norm(
     - As torch's `layer_norm` over one axis: (x - mean) / sqrt(variance + epsilon) * gamma + beta, and the
       variance is the mean of the squares of the differences, divided by C and not by C - 1.
     - All is computed in float32, the variance after the mean; only the result is rounded, once.
-    - NaN or an infinity makes all of its channels NaN on CUDA, and anything on a CPU.
+    - NaN or an infinity makes all of its channels NaN.
 
     >>> from topi_ext.layer_norm import reference
     >>> data = np.float32([[1, 2, 3], [0, 0, 9]])
