@@ -149,6 +149,18 @@ def test_factors_near_zero_stay_before_the_convolution(gamma, is_folded):
     assert ("multiply" not in ops(after)) == is_folded
 
 
+def test_factors_of_weights_that_are_not_bound_stay_before_the_convolution():
+    """Any of them may be 0."""
+    x, weight = relay.var("x", shape=SHAPE), relay.var("weight", shape=(4, 8, 3, 3))
+    gamma, beta = (relay.var(name, shape=(8, 1, 1)) for name in ("gamma", "beta"))
+    conv = relay.nn.conv2d(x * gamma + beta, weight, channels=4, kernel_size=(3, 3))
+    mod = module(x, gamma, beta, weight, conv)
+    arrays = numbers(*SHAPE), np.zeros((8, 1, 1), "float32"), numbers(8, 1, 1), numbers(4, 8, 3, 3)
+    assert_same_numbers(FoldIntoConvolutions(), mod, *arrays, rtol=1e-4, atol=1e-5)
+    _, report = apply(FoldIntoConvolutions(), mod)
+    assert "may be 0: bind the weights to the module" in refusals(report)[0]
+
+
 @pytest.mark.parametrize("dtype, out_dtype", [("float16", "float32"), ("int8", "int32")])
 def test_factors_stay_beside_convolutions_of_two_types(dtype, out_dtype):
     """TVM's own passes multiply a weight with a factor of another type, or out of its own."""

@@ -29,8 +29,9 @@ class FoldIntoConvolutions(Pass):
 
     They would also fold computed factors, such as those of channel attention, and so turn constant weights
     into ones computed at run time: then that step is left out. So it is where a factor before a convolution
-    is so near zero that what is divided by it becomes infinite, or too large, and beside a convolution of
-    integers or one whose results have another type than its weights, and where TVM stops.
+    is so near zero that what is divided by it becomes infinite, or too large, or may be so for all that is
+    known before weights are bound; beside a convolution of integers or one whose results have another type
+    than its weights; and where TVM stops.
 
     Why legal: a convolution is linear, so a factor per filter or per channel can be part of the weights.
 
@@ -78,6 +79,9 @@ def _folded(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
         if _grow(mod, folded):
             report.refused(rule, "", "a factor near zero would make another constant too large")
             continue
+        if _unknown_divisors(folded) > _unknown_divisors(mod):
+            report.refused(rule, "", "a factor that is not known may be 0: bind the weights to the module")
+            continue
         for place in (_places(mod, "multiply") - _places(folded, "multiply")).elements():
             report.rewrote(rule, place)
         mod = folded
@@ -96,6 +100,11 @@ def _grow(before: tvm.IRModule, after: tvm.IRModule) -> bool:
     """
     (not_finite, largest), (not_finite_then, largest_then) = map(_magnitudes, (before, after))
     return not_finite_then > not_finite or largest_then > MAX_GROWTH * max(largest, 1.0)
+
+
+def _unknown_divisors(mod: tvm.IRModule) -> int:
+    """How many divisions are by what is no constant: one by 0 shows in no constant."""
+    return sum(not isinstance(call.args[1], relay.Constant) for call in calls_of(mod, "divide"))
 
 
 def _magnitudes(mod: tvm.IRModule) -> tuple[int, float]:
