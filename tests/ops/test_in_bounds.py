@@ -116,6 +116,18 @@ def test_what_writes_slices(mode):
         sanitizer.check()
 
 
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+@pytest.mark.parametrize("length", [0, relay.Any()])
+def test_rows_without_elements_are_added_up(name, length):
+    data = relay.var("x", shape=(3, length, 2))
+    with sanitized() as sanitizer:
+        model = runtime.compile(module(data, getattr(relay, name)(data, 1)), "llvm")
+        for count in [0] if length == 0 else [0, 4]:
+            array = numbers(3, count, 2)
+            np.testing.assert_allclose(model(array), getattr(np, name)(array, 1), rtol=1e-6)
+        sanitizer.check()
+
+
 ROIS = np.float32([[0, 1, 2, 9, 7], [1, -3, -4, 4, 30], [1, 5, 5, 5, 5]])
 WILD = np.float32(
     [[5, 0, 0, 4, 4], [-1, 0, 0, 4, 4], [np.nan] * 5, [0, -np.inf, 0, np.inf, 3e38], [1e30, 0, 0, 1, 1]]

@@ -13,7 +13,7 @@ Numbers, and what is outside of a tensor:
 | `extremes` | loses NaN, and a row of infinities to -3.4e38, at the index -1; on CPUs, has no vectors |
 | `extremes_of_two` | loses NaN in a maximum or minimum of two tensors |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
-| `in_bounds` | reads and writes wherever an index points |
+| `in_bounds` | reads and writes wherever an index points, and what rows without elements do not have |
 | `in_float32` | accumulates float16 sums in float16; on CPUs, convolves bits of bfloat16 |
 | `integer_division` | ends the process where integers are divided by 0, or the least one by -1 |
 | `kernels` | computes some operators wrongly or has no code for them, see below |

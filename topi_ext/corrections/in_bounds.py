@@ -1,10 +1,11 @@
 """Keep TVM's own indexing operators inside their tensors.
 
 `gather`, `gather_nd` and indexing by tensors read at any index, `scatter_elements` and `scatter_nd` write at
-any, and `vision.roi_align` reads at any batch index and takes minutes for an infinite region. One bad number
-in a frame then crashes the process or, worse, does not. Importing this module corrects them: an index beyond
-a length is clipped, as `take` does, and a negative one counts from the end; updates outside the tensor are
-dropped; and regions are pooled by `topi_ext.roi_align`.
+any, `cumsum` and `cumprod` write the first element of rows without any, and `vision.roi_align` reads at any
+batch index and takes minutes for an infinite region. One bad number in a frame then crashes the process or,
+worse, does not. Importing this module corrects them: an index beyond a length is clipped, as `take` does, and
+a negative one counts from the end; updates outside the tensor are dropped; and regions are pooled by
+`topi_ext.roi_align`.
 """
 
 from __future__ import annotations
@@ -97,11 +98,29 @@ def _kept_inside(stock: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
             return tir.IfThenElse(tir.all(*inside), store, None) if inside else None
 
         body = tir.stmt_functor.ir_transform(op.body, None, guarded, ["tir.BufferStore"])
-        return tvm.te._ffi_api.ExternOp(
-            op.name, op.tag, op.attrs, op.inputs, op.input_placeholders, op.output_placeholders, body
-        ).output(0)
+        return _with_statement(op, body)
 
     return scatter
+
+
+def _with_statement(op: te.ExternOp, body: tir.Stmt) -> te.Tensor:
+    """The tensor of an operator that does something else."""
+    return tvm.te._ffi_api.ExternOp(
+        op.name, op.tag, op.attrs, op.inputs, op.input_placeholders, op.output_placeholders, body
+    ).output(0)
+
+
+def _of_what_is_there(stock: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
+    """A function for `te.extern`, which begins with the first element of each row, for rows without any."""
+
+    @functools.wraps(stock)
+    def scan(*args: Any) -> te.Tensor:
+        op = stock(*args).op
+        (output,) = op.output_placeholders
+        is_there = tir.all(*(extent > 0 for extent in output.shape))
+        return _with_statement(op, tir.IfThenElse(is_there, op.body, None))
+
+    return scan
 
 
 def _addresses_in(value: tir.PrimExpr) -> list[tir.BufferLoad]:
@@ -160,6 +179,8 @@ for _name, _indices in (("gather", _gather), ("gather_nd", _gather_nd), ("adv_in
 for _topi in (topi, topi.cuda):
     for _name in ("scatter_elements", "scatter_nd"):
         setattr(_topi, _name, _kept_inside(getattr(_topi, _name)))
+for _name in ("cumsum", "cumprod"):
+    setattr(topi, _name, _of_what_is_there(getattr(topi, _name)))
 for _targets, _kernels, _stock in (
     (["cpu"], cpu, _x86.roi_align_strategy_cpu),
     (["cuda", "gpu"], cuda, _cuda.roi_align_strategy_cuda),
