@@ -19,6 +19,7 @@ from tvm import relay
 from tvm.relay.frontend.common import set_span
 from tvm.relay.frontend.pytorch import PyTorchOpConverter
 
+from .._fold import keep_known
 from ..errors import ImportFailure
 from .constants import called
 from .memory import (
@@ -35,8 +36,8 @@ from .memory import (
     taken_by,
 )
 from .operators.converter import known_value
-from .operators.replaced import replaced, replaced_anywhere
-from .operators.shapes import as_number
+from .operators.replaced import replaced, replaced_anywhere, replaced_between
+from .operators.shapes import are_integers, as_length, as_number, size
 from .results import settle_results
 
 RESHAPES = {
@@ -173,18 +174,16 @@ def _written(
     unknown = [number is None and given is not None for number, given in zip(numbers, settings[1:])]
     if kind == "aten::slice" and not any(unknown) and _takes_all(*numbers):
         return result
-    if axis in unsized:
-        raise ImportFailure("it changes part of an axis whose length is known only at run time")
-    if unknown == [True]:
-        return _replaced_at(base, result, axis, settings[1], shape)
-    if unknown == [False, True, False] and numbers[2] in (None, 1):
-        first = slice(numbers[0], None).indices(shape[axis])[0]
-        return _replaced_from(converter, base, result, axis, first, shape)
-    is_to_end = len(numbers) > 1 and (numbers[1] is None or numbers[1] >= shape[axis])
-    if unknown == [True, False, False] and is_to_end and numbers[2] in (None, 1):
-        return _replaced_from(converter, base, result, axis, None, shape)
-    if any(unknown):
-        raise ImportFailure("it changes part of a tensor, and which part is known only at run time")
+    if kind == "aten::select" and (axis in unsized or any(unknown)):
+        return _replaced_at(converter, base, result, axis, settings[1])
+    if axis in unsized or any(unknown):
+        if numbers[2] not in (None, 1):
+            raise ImportFailure(
+                "it changes every few elements of an axis, and which is known only at run time; "
+                "assign to a mask or to indices instead"
+            )
+        bounds = (bound if number is None else number for bound, number in zip(settings[1:], numbers[:2]))
+        return replaced_between(converter, base, result, axis, *bounds)
     if kind == "aten::select":
         begin = (numbers[0] or 0) % shape[axis]
         end, step = begin + 1, 1
@@ -213,36 +212,20 @@ def _places(part: torch.Value, shape: list[int], settings: list[Any]) -> np.ndar
 
 
 def _replaced_at(
-    base: relay.Expr, part: relay.Expr, axis: int, place: relay.Expr, shape: list[int]
+    converter: PyTorchOpConverter, base: relay.Expr, part: relay.Expr, axis: int, place: Any
 ) -> relay.Expr:
-    """`base` with `part` at a place of an axis that is known only at run time, and perhaps negative."""
-    places = np.arange(shape[axis]).reshape([-1] + [1] * (len(shape) - axis - 1))
-    place = relay.cast(place, "int64")
-    is_there = (relay.equal(relay.const(each, "int64"), place) for each in (places, places - shape[axis]))
-    return relay.annotation.stop_fusion(
-        relay.where(relay.logical_or(*is_there), relay.expand_dims(part, axis), base)
-    )
-
-
-def _replaced_from(
-    converter: PyTorchOpConverter,
-    base: relay.Expr,
-    part: relay.Expr,
-    axis: int,
-    first: int | None,
-    shape: list[int],
-) -> relay.Expr:
-    """`base` with `part`, of a length known only at run time, from a place of an axis on, or at its end."""
-    zero, extent = relay.const(0, "int64"), relay.const(shape[axis], "int64")
-    count = relay.take(relay.shape_of(part, "int64"), relay.const(axis))
-    begin = relay.subtract(extent, count) if first is None else relay.const(first, "int64")
-    places = relay.subtract(relay.const(np.arange(shape[axis]), "int64"), begin)  # in the part
-    is_there = relay.logical_and(relay.greater_equal(places, zero), relay.less(places, count))
-    one = [1 if each == axis else size for each, size in enumerate(shape)]
-    none = relay.zeros(one, converter.infer_type_with_prelude(part).dtype)  # stands for all that is not there
-    spread = relay.take(relay.concatenate([part, none], axis), relay.maximum(places, zero), axis, mode="clip")
+    """`base` with `part` at a place of an axis, perhaps negative, where either is known only at run time."""
+    shape = converter.infer_shape_with_prelude(base)
+    place, zero, one = as_length(place), relay.const(0, "int64"), relay.const(1, "int64")
+    if isinstance(shape[axis], int):
+        length, places = relay.const(shape[axis], "int64"), relay.const(np.arange(shape[axis]), "int64")
+    else:
+        length = as_length(size(converter, [base, axis], []))
+        places = relay.arange(zero, length, one, "int64")
+    is_there = relay.equal(places, relay.where(relay.less(place, zero), place + length, place))
     mask = relay.reshape(is_there, [-1 if each == axis else 1 for each in range(len(shape))])
-    return relay.annotation.stop_fusion(relay.where(mask, spread, base))
+    changed = relay.annotation.stop_fusion(relay.where(mask, relay.expand_dims(part, axis), base))
+    return keep_known(changed, [extent if are_integers(extent) else None for extent in shape])
 
 
 def _inverse(kind: str, settings: list[Any], rank: int) -> list[int]:

@@ -80,12 +80,70 @@ def test_changes_of_detections_in_place(change):
             np.testing.assert_allclose(found[: len(results)], results, rtol=1e-6)
 
 
-def test_part_of_the_detections_is_refused():
-    def first(x):
-        x[:2] = 0
-        return x
+def leading(x):
+    x[:2] = 0
+    x[1, 2] = x[0, 1]
+    return x
 
-    with pytest.raises(
-        frontends.ImportFailure, match="part of an axis whose length is known only at run time"
-    ):
-        frontends.from_pytorch(Detections(first), [torch.rand(ROWS, 6), SOME])
+
+def trailing(x):
+    x[-2:, 1] = 7
+    x[-1] = 9
+    x[1:-1] += 5
+    return x
+
+
+def outside(x):
+    x[3:1] = 9
+    x[100:] = 8
+    x[-100:2] = 4
+    return x
+
+
+def sums_of_pillars(x):
+    """As lift-splat networks sum: a cumulative sum, taken where the next point is of another pillar."""
+    pillars = (x[:, 0] / 10).long()
+    is_last = torch.ones(x.shape[0], dtype=torch.bool)
+    is_last[:-1] = pillars[1:] != pillars[:-1]
+    return x.cumsum(0)[is_last]
+
+
+def in_a_longer_batch(x):
+    batch = x.new_zeros(2, x.shape[0] + 2, 6)
+    batch[1, : x.shape[0]] = x
+    batch[0, x.shape[0] :] = -1
+    return batch
+
+
+def from_a_number_to_another(x):
+    count, numbers = x.shape[0], torch.arange(20.0)
+    x[count // 3 : count // 2, 2:4] = torch.tensor([1.0, 2])
+    numbers[count // 3 : count - 1] = 3
+    numbers[:count] += x[:, 0]
+    return x, numbers
+
+
+def blocks_of_a_mask(x):
+    count = x.shape[0]
+    mask = torch.zeros(count, count)
+    mask[1 : count - 1, 2:count] = 1
+    mask[count // 2, 1:3] = 4
+    return mask
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(leading, trailing, outside, sums_of_pillars),
+        *(in_a_longer_batch, from_a_number_to_another, blocks_of_a_mask),
+    ],
+)
+def test_part_of_the_detections_is_changed(change):
+    network, boxes = Detections(change), torch.rand(ROWS, 6, generator=torch.Generator().manual_seed(0)) * 50
+    compute = runner(frontends.from_pytorch(network, [boxes, SOME])[0], quick())
+    for scores in (ALL, SOME) if change in (leading, trailing, blocks_of_a_mask) else (ALL, SOME, NONE):
+        results = network(boxes, scores)
+        wanted = results if isinstance(results, tuple) else (results,)
+        for each, computed in zip(wanted, compute(boxes.numpy(), scores.numpy())):
+            assert computed.shape == each.shape
+            np.testing.assert_allclose(computed, each, rtol=1e-6)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import sys
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import torch
 
 from tvm import relay
 
+from ..._fold import keep_known
+from ..._slice import late_slice
 from ..memory import shares
 from . import functions
 from .converter import Converter, Inputs, InputTypes, NotConverted, known_number
-from .shapes import are_integers
+from .shapes import are_integers, as_length, size
 
 
 def view_replaced(
@@ -100,9 +103,27 @@ def replaced(
     return relay.annotation.stop_fusion(relay.where(relay.const(mask), spread, base))
 
 
+def replaced_between(
+    converter: Converter, base: relay.Expr, part: relay.Expr, axis: int, begin: Any, end: Any
+) -> relay.Expr:
+    """`base` with `part` from `begin` to `end` on an axis: any of them may be known only at run time.
+
+    What is behind the part follows its end even where `end` is before `begin`, or past all elements.
+    """
+    pieces = [part]
+    if begin not in (None, 0):
+        pieces.insert(0, late_slice(base, {axis: (0, begin, 1)}))
+    if end not in (None, sys.maxsize):
+        lengths = [as_length(size(converter, [each, axis], [])) for each in pieces]
+        pieces.append(late_slice(base, {axis: (functools.reduce(relay.add, lengths), sys.maxsize, 1)}))
+    shape = converter.infer_shape_with_prelude(base)
+    joined = relay.annotation.stop_fusion(relay.concatenate(pieces, axis))
+    return keep_known(joined, [extent if are_integers(extent) else None for extent in shape])
+
+
 CONVERTERS = {
     "aten::as_strided": as_strided,
-    "aten::as_strided_scatter": partial(view_replaced, torch.as_strided),
-    "aten::diagonal_scatter": partial(view_replaced, torch.diagonal),
-    "aten::slice_scatter": partial(view_replaced, torch.ops.aten.slice.Tensor),
+    "aten::as_strided_scatter": functools.partial(view_replaced, torch.as_strided),
+    "aten::diagonal_scatter": functools.partial(view_replaced, torch.diagonal),
+    "aten::slice_scatter": functools.partial(view_replaced, torch.ops.aten.slice.Tensor),
 }
