@@ -264,15 +264,15 @@ def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take_constant(name: str, node: torch.Node, outputs: Any) -> bool:
-    """Take a constant list of numbers, which TVM takes only where it is constructed, or a constant tensor,
-    of which TVM keeps no int64 and float64."""
+    """Take a constant list, which TVM takes only where it is constructed, or a constant tensor, of which TVM
+    keeps no int64 and float64."""
     if node.kind() != "prim::Constant":
         return False
     value = node.output().toIValue()
     if isinstance(value, torch.Tensor) and value.dim():
         outputs[name] = constant(value)
     elif node.output().type().kind() == "ListType":
-        outputs[name] = value
+        outputs[name] = [constant(each) if isinstance(each, torch.Tensor) else each for each in value]
     else:
         return False
     return True

@@ -63,6 +63,18 @@ def test_sizes_of_an_image():
     assert_as_torch(Fitted(), torch.rand(2, 3, 7, 9))
 
 
+class ByConstants(nn.Module):
+    """Indices that torch computes as it compiles the script, with the list that they are in."""
+
+    def forward(self, x):
+        places = torch.arange(3)[:, None] - torch.arange(3)[None] + 2
+        return x[places] + x[:, torch.tensor([1, 2, 0])].sum()
+
+
+def test_indices_that_are_constants():
+    assert_as_torch(ByConstants(), torch.rand(5, 4))
+
+
 def test_attention():
     assert_as_torch(Attention(), torch.rand(2, 6, 8))
 
