@@ -86,19 +86,18 @@ def test_layouts_and_types(execute, layout, dtype, channels):
     np.testing.assert_allclose(found, expected, tolerance, tolerance)
 
 
-def test_of_unknown_size(emulated_cuda):
-    any_ = relay.Any()
-    data, grid = (
-        relay.var("data", shape=(any_, 3, any_, any_)),
-        relay.var("grid", shape=(any_, 2, any_, any_)),
-    )
-    function = relay.Function([data, grid], relay.image.grid_sample(data, grid, "bilinear", "NCHW", "border"))
-    arrays = numbers(2, 3, 5, 7), points()
-    moved = np.moveaxis(arrays[1], 3, 1).copy()
-    expected = by_torch(*arrays, "bilinear", "border", True)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_of_unknown_size(emulated_cuda, layout):
+    any_, image, points_ = relay.Any(), numbers(2, 3, 5, 7), points()
+    order = [tuple("NCHW").index(axis) for axis in layout]
+    shape = [3 if axis == "C" else any_ for axis in layout]
+    data, grid = relay.var("data", shape=shape), relay.var("grid", shape=(any_, 2, any_, any_))
+    function = relay.Function([data, grid], relay.image.grid_sample(data, grid, "bilinear", layout, "border"))
+    arrays = image.transpose(order).copy(), np.moveaxis(points_, 3, 1).copy()
+    expected = by_torch(image, points_, "bilinear", "border", True).transpose(order)
     for found in (
-        run(tvm.IRModule.from_expr(function), arrays[0], moved)[0],
-        emulated_cuda.run_relay(function, arrays[0], moved, executor="vm")[0],
+        run(tvm.IRModule.from_expr(function), *arrays)[0],
+        emulated_cuda.run_relay(function, *arrays, executor="vm")[0],
     ):
         np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
 

@@ -103,6 +103,13 @@ def _adaptive_pooling(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[
     return shape.as_tensors()
 
 
+def _grid_sample(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te.Tensor]:
+    axes = _spatial(attrs.layout)
+    shape, grid = _Shape(inputs[0], attrs.layout), _Shape(inputs[1], "".join(["NC", *axes]))
+    shape.update({axis: grid[axis] for axis in axes})
+    return shape.as_tensors()
+
+
 def _depth_to_space(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te.Tensor]:
     shape, block = _Shape(inputs[0], attrs.layout), attrs.block_size
     shape["C"] = shape["C"] // (block * block)
@@ -146,7 +153,11 @@ def _dynamic_slice(attrs: Any, inputs: list[te.Tensor], ndims: Any) -> list[te.T
 for name in AS_THE_INPUT:
     register_shape_func(name, False, elemwise_shape_func)
 register_shape_func("bitwise_not", False, elemwise_shape_func, ABOVE_STOCK)  # TVM's own broadcasts two
-OF_IMAGES = {"nn.depth_to_space": _depth_to_space, "nn.space_to_depth": _space_to_depth}
+OF_IMAGES = {
+    "nn.depth_to_space": _depth_to_space,
+    "nn.space_to_depth": _space_to_depth,
+    "image.grid_sample": _grid_sample,  # TVM's own refuses NHWC
+}
 for name in "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc":
     OF_IMAGES[name] = _convolution
 for rank in 1, 2, 3:
