@@ -247,6 +247,8 @@ def _index_put(node: fx.Node, importer: Importer) -> Any:
     front, back = _orders(data.ty.ndim, indices)
     given = [index for index in indices if index is not None]
     shape = np.broadcast_shapes(*map(shape_of, given))
+    if 0 in shape:  # TVM divides by the number of places
+        return data
     places = [emit(op.broadcast_to(op.astype(index, "int64"), shape)) for index in given]
     taken = [*shape, *(shape_of(data)[axis] for axis in front[len(given) :])]
     values = emit(op.broadcast_to(values, [taken[axis] for axis in back]))

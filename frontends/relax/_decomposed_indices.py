@@ -20,6 +20,7 @@ def decompositions() -> dict[Any, Call]:
         aten.index_select.default: _index_select,
         # It has no converter for these.
         aten.diagonal_scatter.default: _diagonal_scatter,
+        aten.masked_scatter.default: _masked_scatter,
         aten.put.default: _put,
         aten.searchsorted.Scalar: _searchsorted,
         aten.searchsorted.Tensor: _searchsorted,
@@ -56,6 +57,13 @@ def _diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, first: int = 0
     moved = x.movedim((first, second), (0, 1))
     changed = moved.index_put((along + max(-offset, 0), along + max(offset, 0)), source.movedim(-1, 0))
     return changed.movedim((0, 1), (first, second))
+
+
+def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The elements of the source in their order; torch fails where they are fewer than the places."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    before = mask.reshape(-1).cumsum(0).reshape(mask.shape)
+    return torch.where(mask, source.reshape(-1).index_select(0, (before - 1).reshape(-1)).reshape(x.shape), x)
 
 
 def _put(x: Tensor, index: Tensor, values: Tensor, accumulate: bool = False) -> Tensor:
@@ -115,6 +123,8 @@ def _scatter_reduce(
 
 def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     """By `where` if a mask says where the same values are written."""
+    if accumulate and x.dtype == torch.bool:  # of which TVM has no sums
+        return x.int().index_put(indices, values.int(), True) > 0
     given = [index for index in indices if index is not None]
     if len(given) != 1 or given[0].dtype not in (torch.bool, torch.uint8):
         return NotImplemented

@@ -17,7 +17,7 @@ from torch._decomp import get_decompositions
 from torch.utils._pytree import tree_map
 
 from ..errors import ImportFailure
-from . import _decomposed_indices
+from . import _decomposed_images, _decomposed_indices, _decomposed_quantized
 
 aten = torch.ops.aten
 Call = Callable[..., Any]
@@ -35,7 +35,7 @@ ALONG_AN_AXIS = (
 
 WRITTEN_BY_TORCH = (
     *(aten.addmv.default, aten.elu.default, aten.embedding.default, aten.permute_copy.default),
-    *(aten.dist.default, aten.narrow_copy.default),
+    *(aten.narrow_copy.default, aten.view_copy.default),
 )
 
 
@@ -49,7 +49,9 @@ def _of_tensors() -> dict[Any, Call]:
     return {
         **torch.export.default_decompositions(),  # type: ignore[attr-defined]  # the checker has an older torch
         **get_decompositions(WRITTEN_BY_TORCH),
+        **_decomposed_images.decompositions(),
         **_decomposed_indices.decompositions(),
+        **_decomposed_quantized.decompositions(),
         # TVM ignores `alpha`, the type of a sum of products, and does not add or compare masks.
         aten.add.Tensor: _add,
         aten.addbmm.default: _add_products,
@@ -83,10 +85,12 @@ def _of_tensors() -> dict[Any, Call]:
         aten.pow.Tensor_Tensor: _pow,
         aten.pow.Tensor_Scalar: _pow_number,
         # It has no converter for these, and its sorts are stable.
+        aten.constant_pad_nd.default: _pad,
         aten.copysign.Scalar: _copysign,
         aten.copysign.Tensor: _copysign,
         aten.cummax.default: partial(_cumulated_extreme, torch.gt),
         aten.cummin.default: partial(_cumulated_extreme, torch.lt),
+        aten.dist.default: _dist,
         aten.signbit.default: lambda x: (x < 0) | (1 / x < 0) if x.dtype.is_floating_point else x < 0,
         aten.min.dim: _min,
         aten.remainder.Scalar_Tensor: lambda x, y: _number(x, y).remainder(y),
@@ -106,26 +110,21 @@ def _of_tensors() -> dict[Any, Call]:
         aten.any.dims: _any,
         aten.erfc.default: lambda x: 1 - x.erf(),
         aten.exp2.default: lambda x: 2.0**x,
+        aten.ldexp.Tensor: _ldexp,
         aten.kthvalue.default: _kthvalue,
         aten.native_group_norm.default: _group_norm,
         aten.native_layer_norm.default: _layer_norm,
+        aten.prod.default: _prod_of_all,
         aten.prod.dim_int: _prod,
         aten.rrelu_with_noise_functional.default: _rrelu,
         aten.var_mean.correction: _var_mean,
-        # It takes no stride, which is that of the window, as it is.
-        aten.max_pool2d_with_indices.default: _max_pool,
         # It leaves types as they are.
         aten.cat.default: _cat,
         aten.cumprod.default: partial(_cumulated, torch.cumprod),
         aten.cumsum.default: partial(_cumulated, torch.cumsum),
         torch.ops.prims.convert_element_type.default: Tensor.to,
-        # It ignores the divisor.
-        aten.avg_pool2d.default: partial(_avg_pool, aten.avg_pool2d),
-        aten.avg_pool3d.default: partial(_avg_pool, aten.avg_pool3d),
-        # It samples elsewhere.
-        aten.upsample_nearest2d.vec: _upsample_nearest,
-        aten.upsample_bicubic2d.vec: _upsample_bicubic,
-        aten.upsample_bilinear2d.vec: _upsample_bilinear,
+        # Relax has no strides.
+        torch.ops.prims.copy_strided.default: lambda x, _: x.clone(),
     }
 
 
@@ -159,7 +158,8 @@ def _of_scalars(operator: Any, otherwise: Call | None) -> Call:
     def written(x: Tensor, *arguments: Any, **options: Any) -> Any:
         if x.dim() == 0:
             found = operator(*map(as_row, (x, *arguments)), **options)
-            return tree_map(lambda each: each.reshape(()), found)
+            shape = arguments[1].shape if operator is aten.gather.default else ()  # that of the index
+            return tree_map(lambda each: each.reshape(shape), found)
         return otherwise(x, *arguments, **options) if otherwise else NotImplemented
 
     return written
@@ -266,6 +266,23 @@ def _pow(base: Any, exponent: Tensor) -> Any:
     raise ImportFailure("Relax has no equivalent of a power of integers: make one of them floating point")
 
 
+def _pad(x: Tensor, pad: Sequence[int], value: float = 0) -> Any:
+    return (
+        aten.constant_pad_nd(x, pad, 1) if x.dtype == torch.bool and value not in (0, 1) else NotImplemented
+    )
+
+
+def _dist(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
+    """Its sum is in float32, as in torch, where a power of half precision overflows."""
+    dtype = torch.result_type(x, y)
+    return aten.norm((x - y).to(torch.promote_types(dtype, torch.float32)), p).to(dtype)
+
+
+def _ldexp(x: Tensor, power: Tensor) -> Tensor:
+    dtype = torch.result_type(x, power)
+    return (x * 2.0**power).to(dtype if dtype.is_floating_point else torch.get_default_dtype())
+
+
 def _pow_number(x: Tensor, exponent: float) -> Any:
     """Roots are torch's own: `pow` makes infinity of -inf, and forgets the sign of -0."""
     if exponent not in (0.5, -0.5):
@@ -313,6 +330,11 @@ def _prod(x: Tensor, axis: int, keepdim: bool = False, *, dtype: torch.dtype | N
     return NotImplemented if x.dtype == dtype else x.to(dtype).prod(axis, keepdim)
 
 
+def _prod_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    dtype = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
+    return NotImplemented if x.dtype == dtype else x.to(dtype).prod()
+
+
 def _any(x: Tensor, *arguments: Any) -> Any:
     if x.dtype == torch.bool:
         return NotImplemented
@@ -323,7 +345,7 @@ def _any(x: Tensor, *arguments: Any) -> Any:
 def _layer_norm(x: Tensor, *arguments: Any) -> Any:
     if x.dtype != torch.float64:  # which TVM's does not take
         return NotImplemented
-    return _of_torch(aten.native_layer_norm.default)(x, *arguments)
+    return _decomposed_images.of_torch(aten.native_layer_norm.default)(x, *arguments)
 
 
 def _group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *arguments: Any) -> Any:
@@ -368,59 +390,3 @@ def _kthvalue(x: Tensor, k: int, axis: int = -1, keepdim: bool = False) -> Any:
 def _rrelu(x: Tensor, noise: Tensor, low: float, high: float, training: bool = False, _: Any = None) -> Any:
     slope = (low + high) / 2
     return NotImplemented if training else (torch.nn.functional.leaky_relu(x, slope), noise)
-
-
-def _max_pool(x: Tensor, size: Sequence[int], stride: Sequence[int] = (), *arguments: Any) -> Any:
-    return NotImplemented if stride else aten.max_pool2d_with_indices(x, size, size, *arguments)
-
-
-def _avg_pool(pool: Call, x: Tensor, size: Sequence[int], *arguments: Any) -> Any:
-    if len(arguments) < 5 or arguments[4] is None:
-        return NotImplemented
-    stride, padding, is_ceil, _, divisor = arguments
-    if is_ceil:
-        raise ImportFailure("Relax has no equivalent of avg_pool with a divisor_override and ceil_mode")
-    return pool(x, size, stride, padding, False, True) * (math.prod(size) / divisor)
-
-
-def _upsample_nearest(x: Tensor, size: Sequence[int] | None, factors: Sequence[float] | None = None) -> Any:
-    """TVM takes the pixel whose centre is nearest, torch the one before: the same at powers of two."""
-    ratios = factors or [extent / before for extent, before in zip(size or (), x.shape[2:])]
-    if all(ratio >= 1 and math.frexp(ratio)[0] == 0.5 for ratio in ratios):
-        return NotImplemented
-    return _of_torch(aten.upsample_nearest2d.vec)(x, size, factors)
-
-
-def _upsample_bilinear(
-    x: Tensor, size: Sequence[int] | None, align_corners: bool, factors: Sequence[float] | None = None
-) -> Any:
-    """TVM's factors are those of the extents, torch's those that it is given.
-
-    TVM takes places in float32. Bytes have a converter of their own.
-    """
-    if x.dtype == torch.uint8:
-        return NotImplemented
-    extents = [factor * before for factor, before in zip(factors or (), x.shape[2:])]
-    after = [*(extents if factors else size or ())]
-    if after == [*x.shape[2:]]:
-        return x.clone()
-    is_same = align_corners or all(extent == int(extent) for extent in extents)
-    is_single = align_corners and min(after) < 2  # pixel, of which TVM divides by 0
-    if is_same and not is_single and x.dtype in (torch.float16, torch.bfloat16, torch.float32):
-        return NotImplemented
-    return _bilinear(x, size, align_corners, factors)
-
-
-def _upsample_bicubic(x: Tensor, *arguments: Any) -> Any:
-    """Bytes have a converter of their own: torch's decomposition rounds them otherwise than torch."""
-    return NotImplemented if x.dtype == torch.uint8 else _of_torch(aten.upsample_bicubic2d.vec)(x, *arguments)
-
-
-def _bilinear(x: Tensor, *arguments: Any) -> Tensor:
-    """Its positions are in float32 where pixels have fewer bits."""
-    exact = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
-    return _of_torch(aten.upsample_bilinear2d.vec)(exact, *arguments).to(x.dtype)
-
-
-def _of_torch(operator: Any) -> Call:
-    return get_decompositions([operator])[operator]

@@ -115,6 +115,32 @@ CASES = {
         ),
         [MATRIX, torch.tensor([7, -1])],
     ),
+    "put_nothing": (
+        lambda x, at, scalar: (
+            *(x.put(at, x[:0, 0]), scalar.put(at, x[:0, 0]), x.index_put((at,), x[:0])),
+            *(x.index_add(0, at, x[:0]), x.index_fill(1, at, 3), x.index_copy(0, at, x[:0])),
+        ),
+        [MATRIX, torch.zeros(0, dtype=torch.int64), torch.tensor(3.0)],
+    ),
+    "put_of_masks": (
+        lambda mask, at: (
+            *(mask.index_add(0, at, ~mask[:2]), mask.put(at, ~mask[0, :2], accumulate=True)),
+            mask.index_put((at, at), ~mask[0, :2], accumulate=True),
+        ),
+        [MATRIX > 0, torch.tensor([2, 0])],
+    ),
+    "scattered_by_masks": (
+        lambda x: (
+            *(x.masked_scatter(x > 0, x.flip(0)), x.masked_scatter(x[0] > 0, x.flip(1))),
+            *(x[:1].masked_scatter(x > 0, x), x.int().masked_scatter(x < 0, x.int())),
+        ),
+        [MATRIX],
+    ),
+    "filled_of_strides": (
+        lambda x, at: (x.t().index_fill(-1, at, 3), x.index_fill(0, at, 3)),
+        [MATRIX, torch.tensor([1])],
+    ),
+    "gathered_of_a_scalar": (lambda x, at: x.sum().gather(0, at), [MATRIX, torch.tensor([0])]),
     "cumulated_extremes": (
         lambda x: (
             *(*x.cummax(1), *x.cummin(0), *x[0, 0].cummax(0), *(x > 1).cummin(1)),

@@ -239,7 +239,13 @@ CASES = {
     ),
     "avg_pool": (lambda x: (F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, False, False)), [X]),
     "avg_pool_ceil": (lambda x: (F.avg_pool2d(x, 2, 2, 0, True), F.avg_pool2d(x, 2, 2, 1, True, False)), [X]),
-    "adaptive_avg_pool": (lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (3, 4))), [X]),
+    "adaptive_avg_pool": (
+        lambda x: (
+            *(F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (3, 4))),
+            *(F.adaptive_avg_pool2d(x.permute(0, 3, 1, 2), size) for size in (1, 2)),  # in channels_last
+        ),
+        [X.permute(0, 2, 3, 1).contiguous()],
+    ),
     # Normalization.
     "batch_norm": (lambda x: F.batch_norm(x, BIAS[:4], BIAS[:4] ** 2, BIAS[2:], BIAS[:4], eps=0.1), [X]),
     "layer_norm": (lambda x: F.layer_norm(x, (7, 9), X[0, 0], None, 0.1), [X]),
@@ -283,7 +289,10 @@ CASES = {
         lambda x: (*torch.std_mean(x, 1), *torch.var_mean(x), *torch.var_mean(x, (2, 3), correction=0)),
         [X],
     ),
-    "product": (lambda x: (x.prod(1), x.int().prod(0, True), x.prod()), [INTEGERS]),
+    "product": (
+        lambda x: (x.prod(1), x.int().prod(0, True), x.prod(), x.int().prod(), (x > 1).prod()),
+        [INTEGERS],
+    ),
     "any": (lambda x: (x.any(), (x > 100).any(), x.any(1), x.float().any(0, True)), [INTEGERS]),
     "kthvalue": (lambda x: (*x.kthvalue(2), *x.kthvalue(3, 0, True)), [MATRIX]),
     "max": (lambda x: (x.max(), *x.max(1), *x.max(-1, keepdim=True)), [MATRIX]),
@@ -350,7 +359,16 @@ CASES = {
     "roll": (lambda x: (x.roll((1, -2), (2, 3)), x.roll(3), x.flip(1, -1)), [X]),
     "repeat": (lambda x: (x.repeat(2, 1, 2), x.repeat_interleave(2, 1), x.tril(-1), x.triu(1)), [MATRIX]),
     "pad": (lambda x: [F.pad(x, (1, 2, 3, 0), mode) for mode in ("reflect", "replicate", "circular")], [X]),
-    "pad_constant": (lambda x: (F.pad(x, (1, 2), value=0.5), F.pad(x, (-1, 2, -2, 0))), [X]),
+    "pad_constant": (
+        lambda x: (F.pad(x, (1, 2), value=0.5), F.pad(x, (-1, 2, -2, 0)), F.pad(x > 0, (1, 2), value=2)),
+        [X],
+    ),
+    "dist": (lambda x: (torch.dist(20 * x.half(), -20 * x.half(), 4), torch.dist(x, x[0], 3)), [MATRIX]),
+    "ldexp": (
+        lambda x, power: (x.ldexp(power), x.half().ldexp(power), power.ldexp(power)),
+        [MATRIX[:2, :3], INTEGERS],
+    ),
+    "view_copy": (lambda x: torch.view_copy(x, (5, 3)), [MATRIX]),
     "created": (
         lambda x: (
             *(torch.zeros_like(x, dtype=torch.int64), x.new_ones(2), torch.full_like(x, 2)),
