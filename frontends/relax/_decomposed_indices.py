@@ -124,7 +124,7 @@ def _scatter_reduce(
 def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     """By `where` if a mask says where the same values are written."""
     if accumulate and x.dtype == torch.bool:  # of which TVM has no sums
-        return x.int().index_put(indices, values.int(), True) > 0
+        return aten.index_put(x.int(), indices, values.int(), True) > 0
     given = [index for index in indices if index is not None]
     if len(given) != 1 or given[0].dtype not in (torch.bool, torch.uint8):
         return NotImplemented

@@ -11,7 +11,7 @@ from torch import nn
 
 import frontends.relax
 from frontends.relax import ImportFailure
-from frontends.relax._onnx import graph, resizing
+from frontends.relax._onnx import graph, quantization, resizing
 from tests.models.super_resolution import channels_of, super_resolution_model
 from tests.relax.modules import QUICK, Of, compiled, run
 from tests.relax.onnx_cases import FAMILIES, model_of
@@ -51,6 +51,7 @@ OPSETS = {
     "elementwise": [22],
     "shapes": [13, 18],
     "layers": [17, 22],
+    "quantization": [13, 21],
     "reductions": [13, 22],
     "sampling": [16, 19],
     "sums of half": [18],
@@ -397,4 +398,5 @@ def test_sizes_that_only_the_run_knows_are_refused_with_what_to_pass():
 
 def test_every_operator_is_compared_with_onnxruntime():
     tested = {each.op_type for cases in FAMILIES.values() for each in cases.values()}
-    assert {*graph.CONVERTERS, *graph.ONLY_KNOWN} == tested
+    by_others = {*quantization.BY_OTHERS, "DynamicQuantizeLinear"}
+    assert {*graph.CONVERTERS, *graph.ONLY_KNOWN, *by_others} == tested

@@ -29,7 +29,7 @@ from ..._onnx.interface import ELEMENT_TYPES
 from ..._onnx.loops import PastedMasks, known_loop
 from ..._onnx.schema import Known, may_be_a_shape, other_type
 from ...errors import NO_REASON, ImportFailure, gist
-from . import counts, elementwise, layers, reductions, sampling, selections, shapes
+from . import counts, elementwise, layers, quantization, reductions, sampling, selections, shapes
 from .counts import Count, IsNone, extents, has_counts
 from .node import Convert, Node, Value, constant, dtype_of, shape_of
 from .rows import Rows, rows_of_result
@@ -39,6 +39,7 @@ MAX_NODES = 20_000  # after loops are unrolled
 CONVERTERS: dict[str, Convert] = {
     **elementwise.converters(),
     **layers.converters(),
+    **quantization.converters(),
     **reductions.converters(),
     **sampling.converters(),
     **shapes.converters(),
@@ -117,11 +118,16 @@ class Graph:
                     f"{describe(node)} reads '{name}', which is not an input, an initializer or an "
                     "output of an earlier node: the model is not complete"
                 )
-        is_known = node.domain in ("", "ai.onnx") and node.op_type in KNOWN_OPERATORS
-        if not is_known and not is_defined_by_others(node, self.opset):
+        is_of_onnx = node.domain in ("", "ai.onnx")
+        is_known = is_of_onnx and node.op_type in KNOWN_OPERATORS
+        is_of_others = is_of_onnx and node.op_type in quantization.BY_OTHERS
+        if not is_known and not is_of_others and not is_defined_by_others(node, self.opset):
+            instead = "export the model with other operators"
+            if node.op_type.startswith("QLinear"):  # ONNX Runtime's own
+                instead = "quantize the model in the format QDQ"
             raise ImportFailure(
-                f"there is no converter to Relax for the operator of {describe(node)}: export the model with "
-                f"other operators, or {TO_RELAY}"
+                f"there is no converter to Relax for the operator of {describe(node)}: {instead}, "
+                f"or {TO_RELAY}"
             )
         try:
             if is_known:
@@ -136,8 +142,12 @@ class Graph:
             raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
 
     def _convert_by_others(self, node: onnx.NodeProto) -> None:
-        """By what ONNX says that it is of other operators."""
-        for other in definition(node, self.opset, self.known).node:
+        """By what ONNX says that it is of other operators, or what is known here of integers."""
+        if node.op_type in quantization.BY_OTHERS:
+            others = quantization.BY_OTHERS[node.op_type](node, node.output[0])
+        else:
+            others = list(definition(node, self.opset, self.known).node)
+        for other in others:
             self._convert(other)
         self._check_types(node)
 

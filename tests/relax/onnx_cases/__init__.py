@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.relax.onnx_cases.elementwise import ELEMENTWISE
 from tests.relax.onnx_cases.half import SUMS_OF_HALF
 from tests.relax.onnx_cases.layers import LAYERS
+from tests.relax.onnx_cases.quantization import QUANTIZATION
 from tests.relax.onnx_cases.reductions import REDUCTIONS
 from tests.relax.onnx_cases.sampling import SAMPLING
 from tests.relax.onnx_cases.shapes import ONLY_KNOWN, SHAPES
@@ -15,6 +16,7 @@ FAMILIES = {
     "elementwise": ELEMENTWISE,
     "shapes": SHAPES,
     "layers": LAYERS,
+    "quantization": QUANTIZATION,
     "reductions": REDUCTIONS,
     "sampling": SAMPLING,
     "sums of half": SUMS_OF_HALF,
