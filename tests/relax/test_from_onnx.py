@@ -67,7 +67,7 @@ def test_operators(family, opset):
     assert_as_in_onnxruntime(*model_of(cases, opset))
 
 
-@pytest.mark.parametrize("family", ["elementwise", "shapes", "reductions", "only known"])
+@pytest.mark.parametrize("family", ["elementwise", "shapes", "reductions", "quantized once", "only known"])
 def test_what_is_known_is_computed_at_import(family):
     model, inputs = model_of(of_opset(family, 18), 18, all_known=True)
     assert not inputs

@@ -213,7 +213,8 @@ class Graph:
             [helper.make_tensor_value_info(name, 0, None) for name in names],
             [helper.make_tensor_value_info(name, 0, None) for name in outputs],
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        opset = max(self.opset, quantization.IN_REFERENCE_SINCE.get(node.op_type, 0))
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
         try:
             with np.errstate(all="ignore"):
                 results = ReferenceEvaluator(model).run(outputs, given)

@@ -17,6 +17,8 @@ from ..._onnx.interface import tvm_dtype
 from .node import Convert, Node
 
 op = relax.op
+# Of earlier opsets, which are a part of this one, ONNX's reference has none.
+IN_REFERENCE_SINCE = dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), 19)
 
 
 def converters() -> dict[str, Convert]:

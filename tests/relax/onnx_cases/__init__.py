@@ -20,6 +20,7 @@ FAMILIES = {
     "reductions": REDUCTIONS,
     "sampling": SAMPLING,
     "sums of half": SUMS_OF_HALF,
+    "quantized once": {name: each for name, each in QUANTIZATION.items() if "zeLinear" in name},
     "only known": ONLY_KNOWN,
 }
 
