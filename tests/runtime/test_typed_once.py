@@ -55,6 +55,28 @@ def test_all_functions_count(ran):
     assert ran == ["InferType"] * 2
 
 
+def test_by_another_name_it_is_not_typed_again(ran):
+    """As TVM's patterns do: beside the function they began with, under a name that is new each time."""
+    first = relay.transform.InferType()(network())["main"]
+    second = network()["main"]
+    for name in ("a", "b", "c"):
+        mod = tvm.IRModule({relay.GlobalVar("main"): first, relay.GlobalVar(name): second})
+        second = relay.transform.InferType()(mod)[name]
+        assert second.body.checked_type == relay.TensorType((2, 3))
+    assert ran == ["InferType"] * 2
+
+
+def test_what_calls_another_is_typed_under_another_name_too(ran):
+    """Under the same name there may be one of another type."""
+    other, called = relay.GlobalVar("other"), relay.var("x", shape=(2, 3))
+    x = relay.var("x", shape=(2, 3))
+    negative = relay.Function([called], relay.negative(called), relay.TensorType((2, 3)))
+    calls = {relay.GlobalVar("main"): relay.Function([x], other(x)), other: negative}
+    typed = relay.transform.InferType()(tvm.IRModule(calls))
+    relay.transform.InferType()(tvm.IRModule({relay.GlobalVar("a"): typed["main"], other: typed["other"]}))
+    assert ran == ["InferType"] * 2
+
+
 def test_other_passes_run(ran):
     mod = relay.transform.InferType()(network())
     relay.transform.DeadCodeElimination()(relay.transform.DeadCodeElimination()(mod))
