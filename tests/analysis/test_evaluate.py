@@ -72,7 +72,7 @@ def calls():
         op.ones([2], "bool"),
         op.arange(op.const(1), op.const(9), op.const(3), "int32"),
     )
-    yield op.argwhere(b)
+    yield from (op.argwhere(b), op.annotation.stop_fusion(f))
     yield op.layout_transform(const(FLOATS.reshape(1, 2, 3, 1)), "NCHW", "NHWC")
 
 

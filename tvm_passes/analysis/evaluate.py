@@ -239,6 +239,8 @@ def _ints(values: Iterable[Any]) -> list[int]:
 TABLE: dict[str, Callable] = {
     "abs": _elementwise(np.abs),
     "add": _elementwise(np.add),
+    # Parts that a network assigns are behind it: TVM would compile all that is computed of them.
+    "annotation.stop_fusion": _reshape,
     "arange": _arange,
     "argwhere": lambda attrs, result, x: np.argwhere(x).astype(result.dtype),
     "broadcast_to": _broadcast,
