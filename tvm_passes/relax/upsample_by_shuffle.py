@@ -1,6 +1,8 @@
-"""Compute transposed convolutions whose results do not overlap as convolutions of 1x1."""
+"""Compute transposed convolutions as convolutions with a shuffle."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,12 +19,17 @@ from .graph import dtype_of, extents_of
 from .rule_pass import rule_pass
 from .take_in import why_no_kernel_of
 
+HALF = {"float16", "bfloat16"}
+
 
 class OfConv2dTranspose(Rule):
-    """Replace nn.conv2d_transpose, as large as its strides, with `topi_ext.conv2d_nhwc` and depth to space.
+    """Replace nn.conv2d_transpose with `topi_ext.conv2d_nhwc` and depth to space.
 
-    Why legal: each pixel becomes a block of pixels, of which each has weights of its own. They are filters
-    here, whose results the operator puts to their places in the block.
+    Why legal: with a stride of s, the pixel s * q + r of the result, before it is cut, is the sum of
+    `data[q - t] * weight[s * t + r]` over all t. So for each r there is a convolution, and all of them
+    together are one of s * s times as many filters, which are 0 where the kernel of an r has no tap. The
+    operator puts their results to their places in the block. Where kernels do not overlap, it is a 1x1
+    convolution. Around an infinite pixel these zeros may make the result NaN.
     """
 
     data, weight = wildcard(), wildcard()
@@ -44,32 +51,66 @@ class OfConv2dTranspose(Rule):
             return refusal
         if 0 in (*data, *weight.shape):
             return Refusal("a tensor is empty")
-        if {dtype_of(match.data), dtype_of(match.weight), dtype_of(match.root)} != {"float32"}:
+        types, taken = {dtype_of(match.data), dtype_of(match.weight)}, set() if self.to_be else HALF
+        if dtype_of(match.root) != "float32" or not types <= {"float32", *taken}:
             return Refusal("the types are not all float32")
         if self.to_be and not holds(self.to_be, weight):
             return Refusal(f"the weights are out of the range of {self.to_be}")
-        height, width = weight.shape[2:]
-        if not height == width > 1 or [int(step) for step in attrs.strides] != [height, width]:
-            return Refusal("the kernel is not a square as large as the strides")
-        if any(map(int, (*attrs.padding, *attrs.output_padding))) or {*map(int, attrs.dilation)} != {1}:
-            return Refusal("it is padded or dilated")
+        strides = [int(step) for step in attrs.strides]
+        if strides != strides[:1] * 2 or {*map(int, attrs.dilation)} != {1}:
+            return Refusal("the strides of height and width differ, or it is dilated")
         if int(attrs.groups) != 1 or str(attrs.out_layout) != "NCHW":
             return Refusal("it is grouped, or the result is in another layout")
+        is_whole = [*weight.shape[2:]] == strides and not any(
+            map(int, (*attrs.padding, *attrs.output_padding))
+        )
+        if None in data[2:] and not is_whole:
+            return Refusal(
+                "the result is cut, or the kernel not as large as the strides, and the size dynamic"
+            )
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> Expr:
-        weight = match.graph.constant(match.weight)
-        channels, block = weight.shape[0], weight.shape[2]
-        filters = np.ascontiguousarray(weight.transpose(2, 3, 1, 0)).reshape(-1, 1, 1, channels)
+        weight, block = match.graph.constant(match.weight), int(match.root.attrs.strides[0])
+        taps = _taps(match, weight.shape[2:])
         pixels = relax.op.permute_dims(match.data, [0, 2, 3, 1])
-        result = conv2d_nhwc(pixels, relax.const(filters, "float32"), block_size=block)
+        if dtype_of(match.data) != "float32":
+            pixels = relax.op.astype(pixels, "float32")
+        filters = relax.const(_filters(weight.astype("float32"), taps, block), "float32")
+        padding = tuple(each - 1 for each in taps) * 2
+        result = conv2d_nhwc(pixels, filters, padding=padding, block_size=block)
+        data, after = extents_of(match.data), extents_of(match.root)
+        if data is not None and after is not None and None not in (*data[2:], *after[2:]):
+            whole = [block * (int(size or 0) + each - 1) for size, each in zip(data[2:], taps)]
+            if whole != list(after[2:]):
+                begin = [int(each) for each in match.root.attrs.padding[:2]]
+                end = [first + int(size or 0) for first, size in zip(begin, after[2:])]
+                result = relax.op.strided_slice(result, [1, 2], begin, end)
         return relax.op.permute_dims(result, [0, 3, 1, 2])
+
+
+def _taps(match: Match, kernel: Sequence[int]) -> list[int]:
+    """How many pixels there are along each axis in the sum for one; enough for rows that are added behind."""
+    attrs = match.root.attrs
+    added = [int(extra) - int(cut) for extra, cut in zip(attrs.output_padding, attrs.padding[2:])]
+    sizes = [max(size, size + more) for size, more in zip(kernel, added)]
+    return [-(-size // int(step)) for size, step in zip(sizes, attrs.strides)]
+
+
+def _filters(weight: np.ndarray, taps: Sequence[int], block: int) -> np.ndarray:
+    """Those of each place in a block after those of another, in OHWI."""
+    channels, filters, height, width = weight.shape
+    rows, columns = taps
+    behind = [(0, rows * block - height), (0, columns * block - width)]
+    split = np.pad(weight, [(0, 0), (0, 0), *behind]).reshape(channels, filters, rows, block, columns, block)
+    placed = split.transpose(3, 5, 1, 2, 4, 0)[:, :, :, ::-1, ::-1]
+    return np.ascontiguousarray(placed).reshape(-1, rows, columns, channels)
 
 
 def UpsampleByShuffle(
     to_be: str | None = None, target: tvm.target.Target | None = None
 ) -> tvm.transform.Pass:
-    """Compute transposed convolutions that do not overlap as others: TVM has no schedule for them on LLVM.
+    """Compute transposed convolutions as others: TVM has no schedule for them on LLVM.
 
     It comes before `ConvertToNHWC`, which moves the transposes. On CUDA, the operator has no kernel for
     float32, only for half precision, to which `InMixedPrecision` is `to_be` converting it.
