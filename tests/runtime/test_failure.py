@@ -47,6 +47,16 @@ def test_without_a_place_the_operator_is_named():
         runtime.build_library(module(*relay.analysis.free_vars(grouped), grouped), CUDA)
 
 
+def test_behind_a_norm():
+    """Which TVM writes out before it fuses."""
+    x, ones = relay.var("x", shape=(1, 12, 12, 8)), relay.const(np.ones(8, "float32"))
+    layout = {"data_layout": "NHWC", "kernel_layout": "HWIO", "channels": 8, "kernel_size": (3, 3)}
+    weight = relay.var("w", shape=(3, 3, 4, 8))
+    grouped = relay.nn.conv2d(relay.nn.layer_norm(x, ones, ones), weight, groups=2, **layout)
+    with pytest.raises(runtime.CompileFailure, match=r"cannot compile nn\.conv2d, of type .* for cuda"):
+        runtime.build_library(module(x, weight, grouped), CUDA)
+
+
 def test_errors_of_the_caller_stay_as_they_are():
     x = relay.var("x", shape=(4,))
     mod = module(x, relay.var("x", shape=(4,)), relay.const(np.float32(1)) + x)

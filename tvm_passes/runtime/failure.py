@@ -27,10 +27,13 @@ def explained(error: Exception, mod: tvm.IRModule, target: tvm.target.Target, bu
 
 
 def _kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Iterator[relay.Function]:
-    """The functions that TVM compiles to one kernel each, without duplicates."""
-    seen = set()
+    """The functions that TVM compiles to one kernel each, without duplicates.
+
+    Norms, which it writes out first, cannot be fused.
+    """
+    seen, typed = set(), relay.transform.InferType()
     with target:
-        for step in (relay.transform.InferType(), relay.transform.FuseOps(), relay.transform.InferType()):
+        for step in (typed, relay.transform.SimplifyInference(), typed, relay.transform.FuseOps(), typed):
             mod = step(mod)
     for function in relay_functions(mod).values():
         for node in Graph(function).nodes:
