@@ -268,7 +268,7 @@ def _take_constant(name: str, node: torch.Node, outputs: Any) -> bool:
     keeps no int64 and float64."""
     if node.kind() != "prim::Constant":
         return False
-    value = node.output().toIValue()
+    value: Any = node.output().toIValue()
     if isinstance(value, torch.Tensor) and value.dim():
         outputs[name] = constant(value)
     elif node.output().type().kind() == "ListType":
