@@ -6,7 +6,6 @@ times the CPU instead, in float32 and on smaller images, one network at a time.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -23,7 +22,8 @@ import frontends
 import topi_ext
 import tvm_passes
 from tests.benchmarks import _common as common
-from tests.benchmarks._detector import median_wall_ms
+from tests.benchmarks import _versus_compiled as versus_compiled
+from tests.benchmarks._versus_compiled import off_by
 from tests.benchmarks.bench_zoo import in_time, measured_in_turn
 from tests.benchmarks.timing import in_turn
 from tests.zoo.models.super_resolution import SPANDREL, class_of
@@ -54,10 +54,6 @@ NETWORKS = {
     "NAFNet": ("NAFNet", {"width": 32, "enc_blk_nums": [1, 1, 1, 4], "dec_blk_nums": [1] * 4}, 3, (512, 512)),
     "MoSR x2, 8 of 24 blocks": ("MoSR", {"n_block": 8, "upscale": 2}, 3, SMALL),
 }
-TEXT = f"""Milliseconds from the call to the end of the work, by the host's clock: the median of
-{common.REPEATS} calls on an image that is on the device. Ours is float16 on a GPU, replayed as a CUDA graph;
-torch is float16 in channels_last, and `torch.compile` has the mode reduce-overhead, which is a CUDA graph
-too. Off: the largest difference from torch in float32, in parts of the largest element."""
 SECONDS_ON_CPU, ROUNDS_ON_CPU = 300, 5  # that torch.compile may take, and that are timed
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
 LAYOUTS = {"": torch.contiguous_format, ", NHWC": torch.channels_last}
@@ -89,7 +85,7 @@ def main():
             sys.exit("None of these networks could be timed.")
         facts = common.environment(common.copy_bandwidth(), times=None)
         target = common.tensor_core_target("cudnn-frontend")
-        publish([facts, f"- Target: {target}", "", TEXT], rows)
+        publish([facts, f"- Target: {target}", "", versus_compiled.TEXT], rows)
     else:
         if not ONE_THREAD.items() <= os.environ.items():  # they are read as the libraries are loaded
             command = [sys.executable, "-m", MODULE, *sys.argv[1:]]
@@ -106,28 +102,8 @@ def main():
 def measure(name, to, deadline):
     """Prepare a network, say so, wait for a line on the standard input, and time it."""
     network, image = network_of(name)
-    start = time.monotonic()
-    target = common.tensor_core_target("cudnn-frontend")
-    ours = prepared(network.half(), image.half(), target)
-    seconds = time.monotonic() - start
-    print(f"compiled in {seconds:.0f} s", flush=True)
-    network = network.half().cuda().to(memory_format=torch.channels_last)
-    given, pixels = image.half().cuda(), image.half().cuda().to(memory_format=torch.channels_last)
-    with torch.no_grad():
-        with common.float32_convolutions():
-            wanted = network.float()(image.cuda())
-        network = network.half()
-        calls = {"eager": partial(network, pixels)}
-        compiler = partial(torch.compile(network, mode="reduce-overhead"), pixels)
-        by_compiler = in_time(compiler, deadline - time.monotonic())
-        if by_compiler is not None:
-            calls["torch.compile"] = by_compiler
-        off = {"ours": off_by(ours(given), wanted), "torch": off_by(calls["eager"](), wanted)}
-        to.with_suffix(".ready").touch()
-        sys.stdin.readline()
-        times = {peer: median_wall_ms(run, common.REPEATS) for peer, run in calls.items()}
-        own = median_wall_ms(lambda: ours(given), common.REPEATS)
-    to.write_text(json.dumps({"ours": own, "times": times, "seconds": seconds, "off": off}))
+    prepare = partial(prepared, network.half(), image.half(), common.tensor_core_target("cudnn-frontend"))
+    versus_compiled.measure(prepare, network, image.half(), to, deadline)
 
 
 def on_cpu(name, target):
@@ -166,27 +142,8 @@ def prepared(network, image, target):
     return tvm_passes.runtime.compile(mod, target, copy_outputs=False)
 
 
-def off_by(found, wanted):
-    found = next(iter(found.values())) if isinstance(found, dict) else found
-    found = torch.as_tensor(found).to(wanted.device).float()
-    return float((found - wanted).abs().max() / wanted.abs().max())
-
-
 def publish(facts, rows, machine=None):
-    peers = list(dict.fromkeys(peer for row in rows for peer in row["times"]))
-    header = ["", "ours", *peers, "best torch / ours", "ours off by", "torch off by", "ready, s"]
-    cells = [
-        [
-            row["name"],
-            f"{row['ours']:.2f}",
-            *(f"{row['times'][peer]:.2f}" if peer in row["times"] else "-" for peer in peers),
-            f"{min(row['times'].values()) / row['ours']:.2f}",
-            *(f"{row['off'][one]:.1e}" for one in ("ours", "torch")),
-            f"{row['seconds']:.0f}",
-        ]
-        for row in rows
-    ]
-    text = "\n".join([*facts, "", common.markdown_table(header, cells)])
+    text = "\n".join([*facts, "", versus_compiled.table(rows)])
     common.publish("super_resolution", "Super-resolution networks of others", text, machine)
 
 

@@ -68,6 +68,7 @@ def benchmarks(target):
         Benchmark("serve", modules=("ray", "torchvision"), on_cpu=()),
         Benchmark("compile", modules=("torchvision",), on_cpu=()),
         Benchmark("zoo", modules=("torchvision",)),
+        Benchmark("backbones", modules=("torchvision",)),
         Benchmark("super_resolution", modules=("spandrel",), on_cpu=on_cpu),
         Benchmark("models", modules=("torchvision", "transformers"), on_cpu=on_cpu, minutes=240),
         Benchmark("int8", modules=("torchvision",)),
