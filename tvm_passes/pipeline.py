@@ -169,6 +169,8 @@ def subpixel_pipeline(
     is_ours = machine is None or machine.kind.name != "llvm" or has_onednn(machine)
     if is_ours:
         stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype, calibration)]
+    if is_dense_ours:
+        stages.append(_stage("merge whole images", ImagesAsOne(), Canonicalize()))
     return _Pipeline([*stages, _finish(machine)], "subpixel_pipeline", computes_convolutions=is_ours)
 
 

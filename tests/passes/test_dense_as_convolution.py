@@ -13,6 +13,7 @@ from tests.helpers import (
     refusals,
 )
 from tvm_passes import DenseAsConvolution, detection_pipeline, subpixel_pipeline
+from tvm_passes.engine.graph import calls_of
 
 from tvm import relay
 
@@ -346,6 +347,17 @@ def test_blocks_of_convnext_have_no_change_of_layout():
     assert_same_numbers(
         detection_pipeline("cuda -arch=sm_90"), mod, numbers(1, 8, 3, 5), rtol=2e-2, atol=2e-2
     )
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90", "llvm -libs=onednn"])
+@pytest.mark.parametrize("pipeline", [detection_pipeline, subpixel_pipeline])
+def test_tokens_are_pixels_of_one_image(pipeline, target):
+    """Tiles of a kernel never span images: each would have one pixel."""
+    x = relay.var("x", shape=(1, 12, 8, 4))  # such as the heads of an attention
+    tokens = relay.nn.dense(relay.reshape(x, (12, 32)), weights(16, 32))
+    mod = module(x, relay.nn.dense(relay.nn.relu(tokens), weights(24, 16)))
+    calls = calls_of(pipeline(target)(mod), "topi_ext.conv2d_nhwc")
+    assert [tuple(call.args[0].checked_type.shape) for call in calls] == [(1, 3, 4, 32), (1, 3, 4, 16)]
 
 
 @pytest.mark.parametrize("shape", [(8,), (1, 1, 8)])
