@@ -280,7 +280,9 @@ def _dist(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
 
 def _ldexp(x: Tensor, power: Tensor) -> Tensor:
     dtype = torch.result_type(x, power)
-    return (x * 2.0**power).to(dtype if dtype.is_floating_point else torch.get_default_dtype())
+    # The power alone may exceed float32.
+    scaled = x.double() * 2.0 ** power.double()
+    return scaled.to(dtype if dtype.is_floating_point else torch.get_default_dtype())
 
 
 def _pow_number(x: Tensor, exponent: float) -> Any:

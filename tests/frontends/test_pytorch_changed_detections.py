@@ -123,6 +123,13 @@ def from_a_number_to_another(x):
     return x, numbers
 
 
+def at_the_end_of_more(x):
+    count, more, behind = x.shape[0], torch.zeros(ROWS, 6), x.clone()
+    more[ROWS - count :] = x
+    behind[1:] = x[:-1] * 2
+    return more, behind
+
+
 def blocks_of_a_mask(x):
     count = x.shape[0]
     mask = torch.zeros(count, count)
@@ -135,13 +142,17 @@ def blocks_of_a_mask(x):
     "change",
     [
         *(leading, trailing, outside, sums_of_pillars),
-        *(in_a_longer_batch, from_a_number_to_another, blocks_of_a_mask),
+        *(in_a_longer_batch, from_a_number_to_another, blocks_of_a_mask, at_the_end_of_more),
     ],
 )
 def test_part_of_the_detections_is_changed(change):
     network, boxes = Detections(change), torch.rand(ROWS, 6, generator=torch.Generator().manual_seed(0)) * 50
     compute = runner(frontends.from_pytorch(network, [boxes, SOME])[0], quick())
-    for scores in (ALL, SOME) if change in (leading, trailing, blocks_of_a_mask) else (ALL, SOME, NONE):
+    for scores in (
+        (ALL, SOME)
+        if change in (leading, trailing, blocks_of_a_mask, at_the_end_of_more)
+        else (ALL, SOME, NONE)
+    ):
         results = network(boxes, scores)
         wanted = results if isinstance(results, tuple) else (results,)
         for each, computed in zip(wanted, compute(boxes.numpy(), scores.numpy())):

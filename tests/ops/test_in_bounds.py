@@ -9,7 +9,7 @@ from tests.helpers import module, numbers
 from tests.sanitizer import sanitized
 from tvm_passes import runtime
 
-from tvm import relay
+from tvm import relay, te, topi
 
 X = numbers(4, 5)
 INSIDE = np.int64([0, 3, -1, 2, -4, 1])
@@ -126,6 +126,12 @@ def test_rows_without_elements_are_added_up(name, length):
             array = numbers(3, count, 2)
             np.testing.assert_allclose(model(array), getattr(np, name)(array, 1), rtol=1e-6)
         sanitizer.check()
+
+
+@pytest.mark.parametrize("compute", [topi.cumsum, topi.cumprod])
+def test_sums_of_rows_take_keywords(compute):
+    x = te.placeholder((3, 4), "float32", "x")
+    assert compute(x, axis=1, dtype="float64").dtype == "float64"
 
 
 ROIS = np.float32([[0, 1, 2, 9, 7], [1, -3, -4, 4, 30], [1, 5, 5, 5, 5]])

@@ -44,6 +44,18 @@ def test_tiny_weights_are_computed_in_float16(factor):
     assert_no_second_change(FuseConv2dNHWC(to_be="float16"), before_half)
 
 
+def test_results_of_large_data_fit_into_float16():
+    """They are as large as the data at most, though all weights have a sign, and so has the data."""
+    x = relay.var("x", shape=SHAPE)
+    mod, data = (
+        module(x, convolved(x, np.full((3, 3, 8, 6), 5e-5, "float32"))),
+        np.full(SHAPE, 4e4, "float32"),
+    )
+    passes = tvm.transform.Sequential([FuseConv2dNHWC(to_be="float16"), InMixedPrecision("float16")])
+    after = assert_same_numbers(passes, mod, data, rtol=2e-3, atol=0)
+    assert "topi_ext.conv2d_nhwc" in ops(after)
+
+
 @pytest.mark.parametrize(
     "weights",
     {

@@ -365,7 +365,10 @@ CASES = {
     ),
     "dist": (lambda x: (torch.dist(20 * x.half(), -20 * x.half(), 4), torch.dist(x, x[0], 3)), [MATRIX]),
     "ldexp": (
-        lambda x, power: (x.ldexp(power), x.half().ldexp(power), power.ldexp(power)),
+        lambda x, power: (
+            *(x.ldexp(power), x.half().ldexp(power), power.ldexp(power)),
+            *((1e-30 * x).ldexp(power + 140), (1e30 * x).ldexp(power - 160)),
+        ),
         [MATRIX[:2, :3], INTEGERS],
     ),
     "view_copy": (lambda x: torch.view_copy(x, (5, 3)), [MATRIX]),

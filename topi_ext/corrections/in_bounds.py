@@ -24,6 +24,7 @@ from ..roi_align import cpu, cuda
 
 _x86: Any = importlib.import_module("tvm.relay.op.strategy.x86")
 _cuda: Any = importlib.import_module("tvm.relay.op.strategy.cuda")
+_unique: Any = importlib.import_module("tvm.topi.unique")
 FLOATS = ("float32", "float16")
 
 
@@ -114,8 +115,8 @@ def _of_what_is_there(stock: Callable[..., te.Tensor]) -> Callable[..., te.Tenso
     """A function for `te.extern`, which begins with the first element of each row, for rows without any."""
 
     @functools.wraps(stock)
-    def scan(*args: Any) -> te.Tensor:
-        op = stock(*args).op
+    def scan(*args: Any, **options: Any) -> te.Tensor:
+        op = stock(*args, **options).op
         (output,) = op.output_placeholders
         is_there = tir.all(*(extent > 0 for extent in output.shape))
         return _with_statement(op, tir.IfThenElse(is_there, op.body, None))
@@ -181,6 +182,7 @@ for _topi in (topi, topi.cuda):
         setattr(_topi, _name, _kept_inside(getattr(_topi, _name)))
 for _name in ("cumsum", "cumprod"):
     setattr(topi, _name, _of_what_is_there(getattr(topi, _name)))
+_unique.cumsum = topi.cumsum
 for _targets, _kernels, _stock in (
     (["cpu"], cpu, _x86.roi_align_strategy_cpu),
     (["cuda", "gpu"], cuda, _cuda.roi_align_strategy_cuda),

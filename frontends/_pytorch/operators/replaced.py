@@ -110,7 +110,7 @@ def replaced_between(
 
     What is behind the part follows its end even where `end` is before `begin`, or past all elements.
     """
-    pieces = [part]
+    pieces = [relay.annotation.stop_fusion(part)]  # TVM does not fuse what is as long as the data say
     if begin not in (None, 0):
         pieces.insert(0, late_slice(base, {axis: (0, begin, 1)}))
     if end not in (None, sys.maxsize):
