@@ -106,7 +106,14 @@ def test_sums_of_large_windows_are_float32():
 
     assert pooled(relay.nn.avg_pool2d, (3, 3)) == {"float16"}
     assert pooled(relay.nn.avg_pool2d, (5, 5)) == {"float32"}
-    assert pooled(relay.nn.global_avg_pool2d) == pooled(relay.nn.adaptive_avg_pool2d, (1, 1)) == {"float32"}
+    assert pooled(relay.nn.adaptive_avg_pool2d, (2, 2)) == {"float32"}
+    # Only their result is rounded: they are summed in float32 as they are built.
+    assert pooled(relay.nn.global_avg_pool2d) == pooled(relay.nn.adaptive_avg_pool2d, (1, 1)) == {"float16"}
+    high = np.full((1, 8, 64, 64), 1000, "float16")  # whose sum float16 does not have
+    x = relay.var("x", shape=high.shape, dtype="float16")
+    for mean in (relay.nn.global_avg_pool2d(x), relay.nn.adaptive_avg_pool2d(x, (1, 1))):
+        (found,) = run(module(x, mean), high)
+        assert (found == 1000).all()
 
 
 def test_an_unknown_type():
