@@ -4,13 +4,9 @@ Each is prepared from float32, as users bring them, in a process of its own, all
 one after the other.
 """
 
-import argparse
-import sys
-import tempfile
 import time
 import warnings
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -18,7 +14,7 @@ from torch import nn
 from tests.benchmarks import _common as common
 from tests.benchmarks import _versus_compiled as versus_compiled
 from tests.benchmarks.bench_super_resolution import prepared
-from tests.benchmarks.bench_zoo import measured_in_turn
+from tests.benchmarks.bench_zoo import facts_and_rows, parser
 
 MODULE = "tests.benchmarks.bench_backbones"
 NETWORKS = {  # and the side of their image
@@ -58,28 +54,15 @@ class Backbone(nn.Module):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", action="append", help="networks with this in their name")
-    parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser(__doc__, "networks with this in their name").parse_args()
     warnings.simplefilter("ignore")
     if args.one:
         measure(args.one, args.to, time.monotonic() + args.seconds)
         return
-    common.require_gpu()
     names = [name for name in NETWORKS if not args.only or any(text in name for text in args.only)]
-    with tempfile.TemporaryDirectory() as folder:
-        rows = measured_in_turn(names, Path(folder), args.seconds, MODULE)
-    if not rows:
-        sys.exit("None of these networks could be timed.")
-    facts = [common.environment(common.copy_bandwidth(), times=None)]
-    facts += [f"- Target: {common.tensor_core_target('cudnn-frontend')}", "", versus_compiled.TEXT]
+    facts, rows = facts_and_rows(names, args.seconds, MODULE)
     rows = [{**row, "name": f"{row['name']}, {NETWORKS[row['name']]}"} for row in rows]
-    text = "\n".join([*facts, "", versus_compiled.table(rows)])
+    text = "\n".join([*facts, "", versus_compiled.TEXT, "", versus_compiled.table(rows)])
     common.publish("backbones", "Backbones of torchvision", text)
 
 

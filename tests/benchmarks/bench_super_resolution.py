@@ -5,16 +5,13 @@ is prepared in a process of its own, all at once, and then they are timed one af
 times the CPU instead, in float32 and on smaller images, one network at a time.
 """
 
-import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from copy import deepcopy
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -24,7 +21,7 @@ import tvm_passes
 from tests.benchmarks import _common as common
 from tests.benchmarks import _versus_compiled as versus_compiled
 from tests.benchmarks._versus_compiled import off_by
-from tests.benchmarks.bench_zoo import in_time, measured_in_turn
+from tests.benchmarks.bench_zoo import facts_and_rows, in_time, parser
 from tests.benchmarks.timing import in_turn
 from tests.zoo.models.super_resolution import SPANDREL, class_of
 from topi_ext.conv2d_nhwc import onednn
@@ -63,29 +60,17 @@ channels_last. Off: the largest difference from torch, in parts of the largest e
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", action="append", help="networks with this in their name")
+    arguments = parser(__doc__, "networks with this in their name")
     targets = "cuda; cpu, which is topi_ext.cpu_target(); or a target of LLVM"
-    parser.add_argument("--target", default="cuda", help=targets)
-    parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    arguments.add_argument("--target", default="cuda", help=targets)
+    args = arguments.parse_args()
     warnings.simplefilter("ignore")
     names = [name for name in NETWORKS if not args.only or any(text in name for text in args.only)]
     if args.one:
         measure(args.one, args.to, time.monotonic() + args.seconds)
     elif args.target == "cuda":
-        common.require_gpu()
-        with tempfile.TemporaryDirectory() as folder:
-            rows = measured_in_turn(names, Path(folder), args.seconds, MODULE)
-        if not rows:
-            sys.exit("None of these networks could be timed.")
-        facts = common.environment(common.copy_bandwidth(), times=None)
-        target = common.tensor_core_target("cudnn-frontend")
-        publish([facts, f"- Target: {target}", "", versus_compiled.TEXT], rows)
+        facts, rows = facts_and_rows(names, args.seconds, MODULE)
+        publish([*facts, "", versus_compiled.TEXT], rows)
     else:
         if not ONE_THREAD.items() <= os.environ.items():  # they are read as the libraries are loaded
             command = [sys.executable, "-m", MODULE, *sys.argv[1:]]

@@ -38,24 +38,34 @@ autocast; where weights are random, close scores swap."""
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", help="models with this in their name or package")
-    parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser(__doc__, "models with this in their name or package").parse_args()
     warnings.simplefilter("ignore")
-    common.require_gpu()
     if args.one:
         measure(args.one, args.to, time.monotonic() + args.seconds)
         return
-    target = common.tensor_core_target("cudnn-frontend")
-    with tempfile.TemporaryDirectory() as folder:
-        rows = measured_in_turn(chosen(args.only), Path(folder), args.seconds)
-    if not rows:
-        sys.exit("None of these models could be timed.")
-    facts = [common.environment(common.copy_bandwidth(), times=None), f"- Target: {target}"]
+    facts, rows = facts_and_rows(chosen(args.only), args.seconds)
     common.publish("zoo", "Detectors of the zoo", "\n".join([*facts, "", TEXT, "", table(rows)]))
+
+
+def parser(doc, only):
+    """What benchmarks have whose networks are each prepared in a process of its own."""
+    result = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--only", action="append", help=only)
+    result.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
+    result.add_argument("--one", help=argparse.SUPPRESS)
+    result.add_argument("--to", type=Path, help=argparse.SUPPRESS)
+    return result
+
+
+def facts_and_rows(names, seconds, module="tests.benchmarks.bench_zoo"):
+    """Where these networks were timed, and what was found; ends the process where none could be."""
+    common.require_gpu()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measured_in_turn(names, Path(folder), seconds, module)
+    if not rows:
+        sys.exit("None of these networks could be timed.")
+    target = common.tensor_core_target("cudnn-frontend")
+    return [common.environment(common.copy_bandwidth(), times=None), f"- Target: {target}"], rows
 
 
 def chosen(only):

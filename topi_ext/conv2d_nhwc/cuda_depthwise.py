@@ -60,9 +60,7 @@ class _Kernel:
         """The weights of the block's channels, (tap, channel), zeros behind the last channel."""
         ib, taps, channels = self.ib, self.problem.taps, self.plan.across * self.lanes
         threads = self.plan.across * self.plan.down
-        beside = (
-            taps * self.plan.pitch
-        )  # where a thread stores what it has too much, so that no store branches
+        beside = taps * self.plan.pitch  # where what a thread has too much goes: no store branches
         weights = ib.allocate(self.sum_type, (beside + threads,), "weights", scope="shared")
         stored = taps * channels
         at_once = min(LOADED_AT_ONCE, ceil_div(stored, threads))
