@@ -200,6 +200,7 @@ def explain(
         )
     with recording() as report:
         report.module = (passes or default_pipeline())(with_weights(mod, params))
+    report.say_refusals_once()
     return report
 
 

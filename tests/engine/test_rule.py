@@ -245,6 +245,15 @@ def test_no_match_is_not_reported():
     assert not report.passes[0].matches
 
 
+def test_what_two_runs_of_a_pass_refuse_is_reported_once():
+    refuses = with_rule(plan=lambda self, match: Refusal("no"))
+    x = variable()
+    _, report = apply(tvm.transform.Sequential([refuses, SimplifyRelu(), refuses]), module(x, relus(x, 2)))
+    assert [len(each.refusals) for each in report.passes] == [1, 0, 0]
+    _, report = apply(tvm.transform.Sequential([refuses, refuses]), module(x, relus(x, 2)))
+    assert [len(each.refusals) for each in report.passes] == [0, 1]
+
+
 def test_a_rewrite_that_forgets_to_answer_is_an_error():
     x = variable()
     with pytest.raises(TypeError, match=r"OfRelus\.rewrite returned None, which is not an expression"):

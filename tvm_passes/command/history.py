@@ -17,7 +17,7 @@ from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
 
-from ..engine.report import Outcome, PassReport, recording
+from ..engine.report import Outcome, PassReport, Report, recording
 from .node import Node
 
 if TYPE_CHECKING or tvm_in_use.has_relay:
@@ -75,6 +75,7 @@ def apply_and_track(
             origins = _carry(current, new, origins, first, len(steps), step.counts)
             mod, current = after, new
         steps.append(step)
+    Report([report for step in steps for report in step.reports]).say_refusals_once()
     for index, origin in enumerate(origins):
         if origin is not None:
             current[index].peer, first[origin].peer = origin, index

@@ -57,6 +57,14 @@ class Report:
     passes: list[PassReport] = field(default_factory=list)
     module: Any = None  # the module that the pipeline returned
 
+    def say_refusals_once(self) -> None:
+        """Keep what several runs of a pass refused in the last of them only: it is one refusal of the pipeline."""
+        later: set[tuple[str, Outcome]] = set()
+        for report in reversed(self.passes):
+            refused = {(report.name, outcome) for outcome in report.refusals}
+            report.refusals = [each for each in report.refusals if (report.name, each) not in later]
+            later |= refused
+
     def __rich__(self) -> Table:
         table = Table()
         for title in ("pass", "rule", "matches", "rewritten", "refused, and why"):
