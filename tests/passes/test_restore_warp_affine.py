@@ -57,8 +57,9 @@ def warp_by_hand(points=None, theta=(1, 2, 3), image="float32", axes=(0, 3, 1, 2
     return module(image, theta, relay.image.grid_sample(image, grid))
 
 
-def test_by_hand():
-    assert NAME in ops(apply(RestoreWarpAffine(), warp_by_hand())[0])
+@pytest.mark.parametrize("axes", [(0, 3, 1, 2), (0, -1, 1, 2)], ids=str)
+def test_by_hand(axes):
+    assert NAME in ops(apply(RestoreWarpAffine(), warp_by_hand(axes=axes))[0])
 
 
 @pytest.mark.parametrize(

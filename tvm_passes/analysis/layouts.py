@@ -6,6 +6,8 @@ from tvm import relay
 
 from ..engine.expressions import op_name, static_shape, type_of
 
+TO_NHWC, FROM_NHWC = (0, 2, 3, 1), (0, 3, 1, 2)  # from NCHW, and to it
+
 
 def order_of_axes(call: relay.Call) -> tuple[int, ...] | None:
     """Where each axis of a transpose comes from; None for a layout_transform that splits axes."""

@@ -11,7 +11,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant, of_each_channel
-from ..analysis.layouts import order_of_axes, shape_in_order
+from ..analysis.layouts import TO_NHWC, order_of_axes, shape_in_order
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.scalar_functions import activation_of, call_below, computed_of
 from ..engine.expressions import batch_shape, constant, op_name, static_shape
@@ -21,7 +21,6 @@ from .reshape_back import ReshapeBack
 
 OF_PIXELS = ("nn.conv2d", "nn.bias_add", "nn.relu")
 PRODUCTS = "multiply", "divide"  # which an activation ends with, that several operators compute
-FROM_NHWC, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 class ReshapeTwice(Rule):

@@ -15,12 +15,13 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant
 from ..analysis.evaluate import value_of
+from ..analysis.layouts import FROM_NHWC, TO_NHWC
 from ..analysis.operators import keeps_elements, keeps_order
 from ..analysis.targets import target_or_current
 from ..engine.expressions import batch_shape, constant, known_shape, op_name, shape_but_batch, static_shape
 from ..engine.graph import Graph
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .before_reshape import BEFORE_RESHAPE, FROM_NHWC, TO_NHWC
+from .before_reshape import BEFORE_RESHAPE
 
 
 class OfDense(Rule):

@@ -11,15 +11,13 @@ from topi_ext.conv2d_nhwc.op import problem_of
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_constant, is_op, is_tuple, wildcard
 
-from ..analysis.layouts import order_of_axes
+from ..analysis.layouts import FROM_NHWC, order_of_axes
 from ..analysis.limits import limits
 from ..analysis.operators import is_elementwise, keeps_order
 from ..engine.expressions import constant, known_shape, op_name, static_shape
 from ..engine.graph import Graph
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
-
-NCHW_OF_NHWC = [0, 3, 1, 2]
 
 
 class Selected(NamedTuple):
@@ -145,19 +143,20 @@ def _with_another_shape(data: relay.Expr) -> relay.Expr:
 
 def _selected(data: relay.Expr) -> Selected | None:
     """The convolution whose results `data` has in NCHW, each by itself under a function."""
-    functions, order, node = [], [0, 1, 2, 3], data
+    functions, node = [], data
+    order: tuple[int, ...] = (0, 1, 2, 3)
     while op_name(node) != "topi_ext.conv2d_nhwc":
         if op_name(node) in ("transpose", "layout_transform"):
             came_from = order_of_axes(node)
             if came_from is None or len(came_from) != len(order):
                 return None
-            order = [came_from[axis] for axis in order]
+            order = tuple(came_from[axis] for axis in order)
         elif is_elementwise(node) and len(node.args) == 1:
             functions.append(node)
         else:
             return None
         node = node.args[0]
-    return Selected(node, functions) if order == NCHW_OF_NHWC else None
+    return Selected(node, functions) if order == FROM_NHWC else None
 
 
 def _why_not(graph: Graph, found: Selected, data: relay.Expr) -> Refusal | None:

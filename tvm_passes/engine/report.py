@@ -58,7 +58,7 @@ class Report:
     module: Any = None  # the module that the pipeline returned
 
     def say_refusals_once(self) -> None:
-        """Keep what several runs of a pass refused in the last of them only: it is one refusal of the pipeline."""
+        """Keep what several runs of a pass refused in the last of them only: it is one refusal."""
         later: set[tuple[str, Outcome]] = set()
         for report in reversed(self.passes):
             refused = {(report.name, outcome) for outcome in report.refusals}

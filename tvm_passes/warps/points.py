@@ -6,6 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tvm import relay
+
+from ..analysis.layouts import FROM_NHWC, order_of_axes
+from ..engine.expressions import known_shape, static_shape, type_of
+from ..engine.rule import Refusal
+
 BORDERS = {  # by padding_mode, and whether the centers of the outermost pixels are at -1 and 1
     ("zeros", False): "constant",
     ("zeros", True): "constant",
@@ -21,6 +27,21 @@ class Axis(NamedTuple):
 
     first: float
     step: float
+
+
+def refusal_of_sample(sample: relay.Call, grid: relay.Expr, inputs: list[relay.Expr]) -> Refusal | None:
+    """Why `sample`, at the points that a transpose of `grid` has, which `inputs` make, is no warp of ours."""
+    image, moved = sample.args
+    if str(sample.attrs.method) != "bilinear":
+        return Refusal(f"{sample.attrs.method} rounds to other pixels where a point is between two")
+    if str(sample.attrs.layout) != "NCHW" or type_of(image).dtype != "float32":
+        return Refusal("the image is not in NCHW and float32")
+    if None in map(static_shape, (image, sample, *inputs)):
+        return Refusal("the shapes are known only at run time")
+    batch, _, height, width = known_shape(sample)
+    if order_of_axes(moved) != FROM_NHWC or known_shape(grid) != (batch, height, width, 2):
+        return Refusal("the points are not those of an image, row by row")
+    return None
 
 
 def axes_of(points: np.ndarray, height: int, width: int) -> tuple[Axis, Axis] | None:

@@ -11,9 +11,9 @@ import topi_ext
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
 
-from ..engine.expressions import known_shape, static_shape
+from ..engine.expressions import known_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
-from .points import BORDERS, axes_of, from_pixels
+from .points import BORDERS, axes_of, from_pixels, refusal_of_sample
 
 
 class SampledAtAffineGrid(Rule):
@@ -33,19 +33,12 @@ class SampledAtAffineGrid(Rule):
 
     def plan(self, match: Match) -> _Plan | Refusal:
         sample, product = match.root.attrs, match.product.attrs
-        if str(sample.method) != "bilinear":
-            return Refusal(f"{sample.method} rounds to other pixels where a point is between two")
-        if str(sample.layout) != "NCHW" or match.image.checked_type.dtype != "float32":
-            return Refusal("the image is not in NCHW and float32")
-        if None in map(static_shape, (match.image, match.root, match.theta)):
-            return Refusal("the shapes are known only at run time")
+        refusal = refusal_of_sample(match.root, match.grid, [match.theta])
+        if refusal:
+            return refusal
         if product.transpose_a or not product.transpose_b:
             return Refusal("the matrix is not multiplied with each point")
         batch, _, height, width = known_shape(match.root)
-        if [int(axis) for axis in match.moved.attrs.axes] != [0, 3, 1, 2] or known_shape(match.grid) != (
-            *(batch, height, width, 2),
-        ):
-            return Refusal("the points are not those of an image, row by row")
         if known_shape(match.theta) != (batch, 2, 3):
             return Refusal("there is not one matrix of 2 by 3 for each image")
         axes = axes_of(match.points.data.numpy(), height, width)

@@ -15,7 +15,7 @@ from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
 from ..analysis.evaluate import NotFolded, move, value_of
 from ..engine.expressions import known_shape, op_name, scalar, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
-from .points import BORDERS, axes_of, from_pixels
+from .points import BORDERS, axes_of, from_pixels, refusal_of_sample
 
 MOVES = ("broadcast_to", "copy", "expand_dims", "repeat", "reshape", "squeeze", "tile", "transpose")
 
@@ -42,17 +42,10 @@ class SampledAtProjectiveGrid(Rule):
 
     def plan(self, match: Match) -> _Plan | Refusal:
         sample, product = match.root.attrs, match.product
-        if str(sample.method) != "bilinear":
-            return Refusal(f"{sample.method} rounds to other pixels where a point is between two")
-        if str(sample.layout) != "NCHW" or match.image.checked_type.dtype != "float32":
-            return Refusal("the image is not in NCHW and float32")
-        if None in map(static_shape, (match.image, match.root, match.points, match.matrices)):
-            return Refusal("the shapes are known only at run time")
+        refusal = refusal_of_sample(match.root, match.grid, [match.points, match.matrices])
+        if refusal:
+            return refusal
         batch, _, height, width = known_shape(match.root)
-        if [int(axis) for axis in match.moved.attrs.axes] != [0, 3, 1, 2] or known_shape(match.grid) != (
-            *(batch, height, width, 2),
-        ):
-            return Refusal("the points are not those of an image, row by row")
         if not (_is_columns(match.z, product, [2]) and _is_columns(match.xy, product, [0, 1])):
             return Refusal("x and y are not divided by the third coordinate")
         if not (_is_inverse(match.inverse, match.z) and _is_one(match.ones) and _is_least(match.least)):
