@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from .options import parser
+from .model_argument import why_it_is_no_model
+from .options import OF_MODELS, parser
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -31,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 args = parser().parse_args(arguments)
             except SystemExit as stop:  # after --help, or one line about the command line
                 return int(stop.code or 0)
+            refusal = why_it_is_no_model(args.model) if args.command in OF_MODELS else None
+            if refusal:
+                print(f"tvm-passes {args.command}: {refusal}", file=sys.stderr)
+                return 1
             with warnings.catch_warnings():
                 # The subcommands say themselves what is missing here; the doctor runs without it.
                 warnings.filterwarnings("ignore", "tvm_passes cannot be used", RuntimeWarning)

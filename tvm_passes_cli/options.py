@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 PIPELINES = "auto", "detection", "subpixel"
 OF_RELAX = ("convolution",)
+OF_MODELS = ("inspect", "compile", "calibrate", "profile")  # whose MODEL is imported
 MODEL = """\
 MODEL is one of
   network.onnx                 an ONNX file; dynamic sizes are set by --size or --input-shape

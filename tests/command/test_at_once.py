@@ -1,4 +1,4 @@
-"""What does not wait for TVM: help, the version, wrong arguments, and Ctrl-C."""
+"""What does not wait for TVM: help, the version, wrong arguments, models that are none, and Ctrl-C."""
 
 import signal
 import subprocess
@@ -22,6 +22,8 @@ SAID = {
     "": (2, "tvm-passes: the following arguments are required: COMMAND"),
     "frobnicate": (2, "invalid choice: 'frobnicate'"),
     "inspect relu.onnx --pipeline fast": (2, "there is no pipeline fast: give auto, detection, subpixel"),
+    "inspect absent.onnx": (1, "there is no file absent.onnx: give"),
+    "compile weights.pt -o network": (1, "unpickling a file may run code in it"),
 }
 
 
@@ -52,8 +54,9 @@ sys.exit(console())
 
 
 @pytest.mark.parametrize("module", ["tvm_passes", "rich", "tvm"])
-def test_an_interrupt_while_packages_are_imported(module):
-    run = [sys.executable, "-c", INTERRUPTED, module, "inspect", "relu.onnx"]
+def test_an_interrupt_while_packages_are_imported(module, tmp_path):
+    (tmp_path / "relu.onnx").touch()
+    run = [sys.executable, "-c", INTERRUPTED, module, "inspect", str(tmp_path / "relu.onnx")]
     answer = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert (answer.returncode, answer.stderr) == (128 + signal.SIGINT, "Stopped.\n")
 

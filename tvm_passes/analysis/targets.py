@@ -12,6 +12,7 @@ from topi_ext.conv2d_nhwc.cuda import arch_of
 import tvm
 
 from ..errors import one_line
+from .names_for_llvm import check_names_for_llvm
 
 LISTS = ("keys", "libs", "mattr")  # options of targets
 # The first architecture with tensor cores for the type, that with kernels of this project for int8.
@@ -36,6 +37,12 @@ def target_or_current(target: str | tvm.target.Target | None, caller: str) -> tv
 
 def parsed(target: str | tvm.target.Target) -> tvm.target.Target:
     """The target of a text such as "cuda -arch=sm_90"; TVM 0.27 itself takes options in JSON only."""
+    made = _made(target)
+    check_names_for_llvm(made)
+    return made
+
+
+def _made(target: str | tvm.target.Target) -> tvm.target.Target:
     if isinstance(target, str):
         _warn_of_unknown_gpu(target)
     if tvm_in_use.has_relay or not isinstance(target, str) or target.startswith("{"):
@@ -56,7 +63,7 @@ def _warn_of_unknown_gpu(text: str) -> None:
         warnings.warn(
             f"the target {text!r} has no -arch, and there is no GPU here to ask: it stands for the oldest "
             'GPUs, without tensor cores and half precision; give such as "cuda -arch=sm_90"',
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

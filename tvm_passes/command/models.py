@@ -37,27 +37,14 @@ SEED = 0
 DETECTOR_SIZE = 480, 640
 IMAGE_SIZE = 224, 224
 Imported = tuple[tvm.IRModule, dict[str, Array]]  # with the parameters
-PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
 
 def find_model(args: argparse.Namespace) -> Model:
-    """The model that the options of `main` name, ready to be imported."""
-    text = args.model
-    path = Path(text)
-    if text.startswith("torchvision:"):
-        return _of_torchvision(text, args)
-    if path.suffix.lower() in PICKLED:
-        raise CommandError(
-            f"{text} is not read, since unpickling a file may run code in it: give its model as "
-            "module:function, or export it to ONNX"
-        )
-    if path.is_file():
-        return OnnxModel(path, args)
-    if path.is_dir():
-        raise CommandError(f"{text} is a folder: give an ONNX file, torchvision:NAME, or module:function")
-    if ":" in text:
-        return _of_function(text, args)
-    raise CommandError(f"there is no file {text}: give an ONNX file, torchvision:NAME, or module:function")
+    """The model that the options of `main` name, ready to be imported; `main` has looked at the name."""
+    if args.model.startswith("torchvision:"):
+        return _of_torchvision(args.model, args)
+    path = Path(args.model)
+    return OnnxModel(path, args) if path.is_file() else _of_function(args.model, args)
 
 
 @dataclass
