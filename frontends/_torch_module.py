@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from .errors import ImportFailure
@@ -45,6 +47,15 @@ def _unlike_arrays(tensor: torch.Tensor) -> str | None:
     return None
 
 
+def _instead_of(value: Any) -> str:
+    """What a model should return in place of something that is no tensor."""
+    if isinstance(value, (bool, int, float, np.ndarray)):
+        return "return it as a tensor that is computed from the inputs, or leave it out"
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return "return a list or a tuple of tensors"
+    return "return tensors, in lists, tuples, dicts or dataclasses, and leave out all else"
+
+
 @contextlib.contextmanager
 def in_evaluation(model: torch.nn.Module) -> Iterator[None]:
     """Put the model in evaluation mode, then restore the flag of each of its parts."""
@@ -75,6 +86,9 @@ def named_tensors(value: Any, *path: str) -> Iterator[tuple[str, torch.Tensor]]:
         for index, item in enumerate(value):
             name = str(index) if path else f"output{index}"
             yield from named_tensors(item, *path, *([name] if len(value) > 1 else []))
+    elif dataclasses.is_dataclass(value):
+        fields = (each.name for each in dataclasses.fields(value))
+        yield from named_tensors({name: getattr(value, name) for name in fields}, *path)
     elif value is not None:
-        place = ".".join(path) or "output"
-        raise ImportFailure(f"the model's {place} is of type {type(value).__name__}, not a tensor")
+        place, kind = ".".join(path) or "output", type(value).__name__
+        raise ImportFailure(f"the model's {place} is of type {kind}, not a tensor: {_instead_of(value)}")

@@ -15,6 +15,7 @@ from ._pytorch.convert import convert
 from ._pytorch.trace import trace
 from ._torch_module import tensors_of
 from .camera import Camera, feed
+from .errors import ImportFailure
 
 
 def from_pytorch(
@@ -31,7 +32,7 @@ def from_pytorch(
 
     Outputs are the tensors that the model returns, as one flat tuple, or bare if there is only one.
     An output's name is its path in what the model returns, joined by dots: keys of a dict and fields of a
-    named tuple by name, items of a list or tuple by number, `output` standing for the whole:
+    named tuple or a dataclass by name, items of a list or tuple by number, `output` standing for the whole:
     `{"out": {"logits": a}, "aux": [b, c]}` gives `out.logits`, `aux.0`, `aux.1`; `(a, b)` gives `output0`,
     `output1`. A list of one item adds nothing, and None is omitted.
 
@@ -68,6 +69,11 @@ def from_pytorch(
         If torch cannot run or trace the model, if an operator has no equivalent in Relay, or if the camera's
         images do not suit the model.
     """
+    if not (camera is None or isinstance(camera, Camera)):
+        kind = type(camera).__name__
+        raise ImportFailure(
+            f"camera must be a frontends.Camera, not {kind}: several example inputs are a tuple"
+        )
     with quiet():
         traced = trace(model, tensors_of(example_inputs))
         # A context of its own, so that one around the call (opt_level, spans off) does not change the result.

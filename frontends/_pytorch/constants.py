@@ -1,4 +1,4 @@
-"""Operators whose tensors are constants of no axes, which TVM hands on as numbers: torch computes them."""
+"""What torch computes: operators of numbers alone, or of constants without axes, numbers for TVM."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ import torch
 from tvm import relay
 
 from .arguments import arguments_of
-from .operators.converter import SCALAR_TYPES, constant
-from .operators.decomposed import overload_of
+from .operators.converter import (
+    SCALAR_TYPES,
+    Convert,
+    Converter,
+    Inputs,
+    InputTypes,
+    NotConverted,
+    constant,
+)
+from .operators.decomposed import OF_MEMORY, overload_of
 
 NUMBERS = (bool, int, float)
 
@@ -31,6 +39,25 @@ def computed(node: torch.Node, values: list[Any]) -> Any:
     return constant(result) if result.dim() else result.item()
 
 
+def factory_of(name: str) -> Convert | None:
+    """The converter of an operator that makes a tensor of numbers alone, such as `aten::hann_window`."""
+    namespace, _, base = name.partition("::")
+    packet = getattr(torch.ops.aten, base, None) if namespace == "aten" else None
+    schemas = [getattr(packet, overload)._schema for overload in packet.overloads()] if packet else []
+    return _made if any(map(_makes_a_tensor_of_numbers, schemas)) else None
+
+
+def _makes_a_tensor_of_numbers(schema: Any) -> bool:
+    returns = [str(each.type) for each in schema.returns]
+    return returns == ["Tensor"] and all("Tensor" not in str(each.type) for each in schema.arguments)
+
+
+def _made(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    if any(isinstance(each, relay.Expr) for each in inputs):
+        raise NotConverted("its arguments are known only at run time")
+    return constant(called(converter.current_op[-1], inputs))
+
+
 def called(node: torch.Node, values: list[Any]) -> Any:
     """What torch's own operator gives; numbers stand for tensors without axes."""
     overload, _ = overload_of(node)
@@ -40,6 +67,8 @@ def called(node: torch.Node, values: list[Any]) -> Any:
             value = torch.tensor(value, dtype=given.type().dtype())
         elif "ScalarType" in str(parameter.real_type) and value is not None:
             value = SCALAR_TYPES[value]
+        if parameter.name in OF_MEMORY and parameter.kwarg_only:
+            continue
         if parameter.kwarg_only:
             by_name[parameter.name] = value
         else:

@@ -25,12 +25,12 @@ from tvm.relay.prelude import Prelude
 from ..errors import ImportFailure
 from .arguments import Arguments, call_text, ignored, is_random, value_text
 from .class_loop import name_loops_over_classes
-from .constants import computed, is_of_numbers
+from .constants import computed, factory_of, is_of_numbers
 from .memory import mutates
 from .messages import line_of, place, stated_reason
 from .mutation import mutations_without_outputs, nodes_of, write_back
 from .operators import CONVERTERS, Converter
-from .operators.converter import constant
+from .operators.converter import INSTEAD, constant
 from .operators.decomposed import decomposition_of
 from .operators.loops import converted_loop
 from .results import NOT_IMPORTED, instead_of, settle_results
@@ -46,6 +46,13 @@ INSTEAD_OF_A_SCRIPT = (
     "does depends on values"
 )
 INSTEAD_OF_A_LIST = "a loop may carry a tensor that grows, by torch.cat, but no list"
+INSTEAD_OF_QUANTIZED = (
+    "leave this module in float32 (its qconfig None), or import the model from before it was quantized"
+)
+RANDOM = (
+    "it draws random numbers, which a compiled model cannot repeat: give them to the model as an input, or "
+    "keep them as a buffer"
+)
 Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
 
 
@@ -135,7 +142,7 @@ def _prepare(title: str, places: dict[str, str], graph: torch.Graph) -> None:
             if dtype is not None:
                 raise _failure(title, f"it gives {dtype}, {instead_of(dtype)}", node)
         if is_random(node):
-            raise _failure(title, "it draws random numbers, which a compiled model cannot repeat", node)
+            raise _failure(title, RANDOM, node)
         for lost in mutations_without_outputs(node):
             raise _failure(title, "it changes a tensor from outside the branch or loop that it is in", lost)
 
@@ -151,7 +158,7 @@ class _Converter(Converter):
     """The converter, which shows progress, says where it fails, and compares operators with the trace."""
 
     def __init__(self, traced: TracedModel, places: dict[str, str], *args: Any) -> None:
-        super().__init__(CONVERTERS, decomposition_of, *args)
+        super().__init__(CONVERTERS, lambda name: decomposition_of(name) or factory_of(name), *args)
         self.title = traced.title
         self.types_are_known = traced.types_are_known
         self.places = places
@@ -174,10 +181,12 @@ class _Converter(Converter):
             missing = [name for name in self.places if repr(name) in str(error)]
             where = ", ".join(self.places[name] for name in missing[:MISSING_SHOWN])
             more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
-            instead = "" if self.types_are_known else f"; {INSTEAD_OF_A_SCRIPT}"
+            instead = INSTEAD if self.types_are_known else INSTEAD_OF_A_SCRIPT
             if "aten::append" in missing:
-                instead = f"; {INSTEAD_OF_A_LIST}"
-            raise _failure(self.title, f"there is no converter for {where}{more}{instead}") from error
+                instead = INSTEAD_OF_A_LIST
+            elif all(name.startswith("quantized::") for name in missing):
+                instead = INSTEAD_OF_QUANTIZED
+            raise _failure(self.title, f"there is no converter for {where}{more}: {instead}") from error
 
     def convert_operators(
         self, operators: list[tuple[str, torch.Node]], outputs: Any, ret_names: list[str]

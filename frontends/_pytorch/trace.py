@@ -109,7 +109,7 @@ class _FlatModel(torch.nn.Module):
             inputs = ([image for tensor in inputs for image in _images(tensor)],)
         outputs = list(named_tensors(self.model(*inputs)))
         if not outputs:
-            raise ImportFailure("the model returns no tensor")
+            raise ImportFailure("the model returns no tensor: return what it computes")
         self.output_names, tensors = zip(*outputs)
         self.output_dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in tensors)
         return tensors

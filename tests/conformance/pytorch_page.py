@@ -14,6 +14,7 @@ import json
 import re
 from pathlib import Path
 
+from frontends._pytorch.operators.converter import INSTEAD
 from tests.conformance.pytorch import try_samples
 from tests.conformance.pytorch_samples import DTYPES, Sample, samples
 
@@ -48,7 +49,7 @@ def of_run(path: Path) -> Outcomes:
 
 def general(reason: str) -> str:
     """A refusal without the name of the model and the place in its source, which here are those of a test."""
-    reason = re.sub(r"^TVM cannot import Call(, at|:) ", "", reason)
+    reason = re.sub(r"^TVM cannot import Call(, at|:) ", "", reason.replace(f": {INSTEAD}", ""))
     reason = re.sub(
         r"^(torch cannot trace) Call (with inputs of .*), at \S+\(\d+\): \S+:", r"\1 it \2:", reason
     )

@@ -1,6 +1,7 @@
 """from_pytorch: the numbers of torch, the names of the model, and nothing left changed."""
 
 import collections
+import dataclasses
 import fcntl
 import os
 import pty
@@ -252,6 +253,7 @@ def test_indices_have_torchs_dtype():
 # --- names of outputs
 
 Point = collections.namedtuple("Point", "x y")
+Pair = dataclasses.make_dataclass("Pair", ["b", "a"])
 
 
 @pytest.mark.parametrize(
@@ -260,6 +262,7 @@ Point = collections.namedtuple("Point", "x y")
         (lambda x: {"out": {"logits": x}, "aux": [x + 1, x + 2]}, ["out.logits", "aux.0", "aux.1"]),
         (lambda x: (x, [x + 1, {"a": x}]), ["output0", "output1.0", "output1.1.a"]),
         (lambda x: Point(x, x + 1), ["x", "y"]),
+        (lambda x: {"p": Pair(Pair(x, None), x + 1)}, ["p.b.b", "p.a"]),
         (lambda x: {"p": Point(x, None), "rest": None}, ["p.x"]),
         (lambda x: [{"a": x + 1}], ["a"]),
         (lambda x: collections.OrderedDict([("b", x), ("a", x + 1)]), ["b", "a"]),

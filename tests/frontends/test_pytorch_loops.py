@@ -96,7 +96,7 @@ def appended(x: Tensor):
     "function, reason",
     [
         (listed, r"it carries '.*', which is List\[Tensor\].*: .* torch\.cat"),
-        (appended, r"no converter for aten::append .*; a loop may carry a tensor that grows, by torch\.cat"),
+        (appended, r"no converter for aten::append .*: a loop may carry a tensor that grows, by torch\.cat"),
     ],
 )
 def test_lists_are_refused(function, reason):

@@ -6,6 +6,7 @@ import torch
 
 from frontends import ImportFailure, from_pytorch
 from tests.frontends.torch_models import Plain, Returning
+from tests.helpers import runner
 
 
 @pytest.mark.parametrize("model", [lambda x: x, Plain, "resnet", None])
@@ -41,16 +42,48 @@ def test_an_output_that_is_no_tensor():
         from_pytorch(Returning(lambda x: {"x": x, "sizes": {"count": "3"}}), torch.rand(3))
 
 
+@pytest.mark.parametrize(
+    "returned, advice",
+    [
+        (lambda x: (x, 3), "output1 is of type int, not a tensor: return it as a tensor that is computed"),
+        (lambda x: {"a": x}.values(), "dict_values, not a tensor: return a list or a tuple of tensors"),
+        (lambda x: Plain(), "not a tensor: return tensors, in lists, tuples, dicts or dataclasses"),
+    ],
+)
+def test_what_to_return_in_place_of_an_output_that_is_no_tensor(returned, advice):
+    with pytest.raises(ImportFailure, match=advice):
+        from_pytorch(Returning(returned), torch.rand(3))
+
+
+def test_several_inputs_that_are_no_tuple():
+    with pytest.raises(ImportFailure, match="not Tensor: several example inputs are a tuple"):
+        from_pytorch(Returning(torch.add), torch.rand(3), torch.rand(3))
+
+
 def test_a_model_that_returns_nothing():
     with pytest.raises(ImportFailure, match="returns no tensor"):
         from_pytorch(Returning(lambda x: {"x": None}), torch.rand(3))
 
 
-def test_an_operator_that_tvm_lacks():
-    with pytest.raises(
-        ImportFailure, match=r"TVM cannot import Returning, at aten::special_i1 \(.*: prims::bessel_i1 "
-    ):
-        from_pytorch(Returning(torch.special.i1), torch.rand(3))
+@pytest.mark.parametrize(
+    "function, name",
+    [
+        (torch.linalg.det, r"at aten::linalg_det \(.*\): aten::_linalg_det"),
+        (torch.linalg.qr, r"aten::linalg_qr \("),
+        (torch.special.i1, r"at aten::special_i1 \(.*\): prims::bessel_i1"),
+    ],
+)
+def test_an_operator_that_tvm_lacks_is_named_with_what_to_do(function, name):
+    advice = "write the model with other operators, or compute this outside of it"
+    with pytest.raises(ImportFailure, match=rf"TVM cannot import Returning.* {name}.*: {advice}"):
+        from_pytorch(Returning(function), torch.rand(3, 3))
+
+
+def test_windows_and_other_tensors_of_numbers_alone_are_constants():
+    model = Returning(lambda x: [x * torch.hann_window(8), torch.tril_indices(2, 2), torch.kaiser_window(8)])
+    mod, _ = from_pytorch(model, torch.ones(8))
+    for ours, theirs in zip(runner(mod)(np.ones(8, "float32")), model(torch.ones(8))):
+        np.testing.assert_array_equal(ours, theirs.numpy())
 
 
 def test_an_operator_that_tvm_has_but_not_so():

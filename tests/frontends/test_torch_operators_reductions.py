@@ -1,6 +1,7 @@
 """Reductions and orders of PyTorch, which TVM's importer gets wrong or does not know."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -248,3 +249,16 @@ def test_rows_that_differ():
         },
         torch.tensor([[1, 2], [0, 3], [1, 2], [-1, 5], [1, 0], [0, 3], [1, 2], [0, 2], [2, 2], [1, 2]]),
     )
+
+
+def test_means_of_no_numbers():
+    empty = {
+        "mean": lambda x: x.mean(),
+        "mean of rows": lambda x: x.mean(1),
+        "var": lambda x: x.var(0),
+        "std": lambda x: x.std(),
+        "einsum": lambda x: torch.einsum("bij,bjk->bik", x, x),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that no degree of freedom is left
+        assert_right(empty, torch.rand(0, 3, 3))

@@ -312,3 +312,22 @@ def test_what_is_like_a_known_shape_has_it_as_an_attribute(like, forms):
 def test_what_is_like_an_unknown_shape_stays():
     x, y = variable(3, 1), variable(ANY, 4, name="y")
     assert ops(apply(Canonicalize(), module(x, y, relay.broadcast_to_like(x, y)))[0]) == ["broadcast_to_like"]
+
+
+def test_operators_whose_results_have_no_elements_compute_nothing():
+    x, weight = variable(0, 4, 8, 8), relay.const(np.ones((4, 2, 3, 3), "float32"))
+    convolved = relay.nn.conv2d(x, weight, kernel_size=(3, 3), padding=(1, 1), groups=2)
+    after, report = apply(Canonicalize(), module(x, relay.Tuple([convolved, relay.sum(convolved)])))
+    assert "NothingIsMade" in rewritten(report) and set(ops(after)) == {"zeros", "sum"}
+    empty, total = run(after, numbers(0, 4, 8, 8))
+    assert empty.shape == (0, 4, 8, 8) and total == 0
+    assert_no_second_change(Canonicalize(), after)
+
+
+def test_means_of_nothing_are_not_a_number():
+    x = variable(0, 3)
+    means = [relay.mean(x), relay.mean(x, 0), relay.variance(x, 0, keepdims=True)]
+    after, report = apply(Canonicalize(), module(x, relay.Tuple(means)))
+    assert "MeanOfNothing" in rewritten(report) and set(ops(after)) == {"full"}
+    found = run(after, numbers(0, 3))
+    assert [each.shape for each in found] == [(), (3,), (1, 3)] and all(map(np.all, map(np.isnan, found)))

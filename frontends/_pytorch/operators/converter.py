@@ -31,6 +31,11 @@ SCALAR_TYPES = (
 
 PLAIN = (relay.Constant, relay.Call, relay.Tuple, relay.TupleGetItem, tvm.ir.Op)
 RAISE = "prim::RaiseException"
+# What to do about an operator that is not known.
+INSTEAD = (
+    "write the model with other operators, or compute this outside of it: what it gives can be one of the "
+    "model's inputs or, if it depends on weights alone, a buffer"
+)
 
 
 class NotConverted(ValueError):

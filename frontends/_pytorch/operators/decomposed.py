@@ -18,6 +18,7 @@ from tvm import relay
 
 from . import functions, quantized_decomposed
 from .converter import (
+    INSTEAD,
     SCALAR_TYPES,
     Convert,
     Converter,
@@ -242,7 +243,7 @@ class _Interpreter:
             return self._changed(node, kind)
         convert = self.converter.convert_map.get(kind)
         if convert is None or getattr(convert, "func", None) is decomposed:
-            raise NotConverted(f"{kind} has no equivalent in Relay")
+            raise NotConverted(f"{kind} has no equivalent in Relay: {INSTEAD}")
         inputs, types = self._inputs(node)
         results = convert(inputs, types)
         if isinstance(results, relay.Expr):

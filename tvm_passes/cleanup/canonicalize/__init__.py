@@ -15,6 +15,7 @@ from .drop_identities import IDENTITIES
 from .fold_shape_arithmetic import FoldShapeArithmetic
 from .like_known import LikeKnownShape
 from .of_equals import SeparateDifferenceOfEquals, TwiceForSumOfEquals
+from .of_nothing import MeanOfNothing, NothingIsMade
 from .pad_with_filled import PadWithFilled
 from .prune_branches import PruneBranch
 from .square import SquareForPower
@@ -48,6 +49,8 @@ class Canonicalize(RulePass):
         SeparateDifferenceOfEquals,
         SquareForPower,
         KeepZeroInMemory,
+        NothingIsMade,
+        MeanOfNothing,
         PadWithFilled,
         PruneBranch,
         WholeOfMovedParts,
