@@ -56,6 +56,7 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
         "index_put.default": _index_put,
         "prod.dim_int": _product,
         "scatter.src": _scatter,
+        "scatter_reduce.two": _scatter_reduce,
         "scatter_add.default": functools.partial(_scatter, reduction="add"),
         "upsample_bicubic2d.vec": functools.partial(
             _resized, "cubic", False
@@ -93,6 +94,23 @@ def _scatter(node: fx.Node, importer: Importer, reduction: str = "update") -> An
     data, axis, index, source = importer.retrieve_args(node)
     emit = importer.block_builder.emit
     return emit(scattered(emit, data, index, source, axis % max(data.ty.ndim, 1), reduction))
+
+
+def _scatter_reduce(node: fx.Node, importer: Importer) -> Any:
+    """Products and extremes, of which TVM's lose NaN."""
+    data, axis, index, source, how, *_ = importer.retrieve_args(node)
+    emit, op, axis = importer.block_builder.emit, relax.op, axis % max(data.ty.ndim, 1)
+    if how == "prod":
+        return emit(scattered(emit, data, index, source, axis, "mul"))
+    if "float" not in dtype_of(data):
+        return emit(scattered(emit, data, index, source, axis, how[1:]))
+    dtype, nan = dtype_of(data), [emit(op.isnan(each)) for each in (data, source)]
+    last = relax.const(-np.inf if how == "amax" else np.inf, dtype)
+    numbers = [emit(op.where(is_nan, last, each)) for is_nan, each in zip(nan, (data, source))]
+    extremes = emit(scattered(emit, numbers[0], index, numbers[1], axis, how[1:]))
+    counts = [emit(op.astype(is_nan, "int32")) for is_nan in nan]
+    count = emit(scattered(emit, counts[0], index, counts[1], axis, "add"))
+    return emit(op.where(op.greater(count, relax.const(0, "int32")), relax.const(np.nan, dtype), extremes))
 
 
 def _matmul(node: fx.Node, importer: Importer) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,12 +92,12 @@ def _searchsorted(
     return (~is_above).sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
 
 
-def _of_as_many(scatter: Any, x: Tensor, axis: int, index: Tensor, source: Tensor) -> Any:
+def _of_as_many(scatter: Any, x: Tensor, axis: int, index: Tensor, source: Tensor, *options: Any) -> Any:
     if source.shape == index.shape:
         return NotImplemented
     for at, extent in enumerate(index.shape):
         source = source.narrow(at, 0, extent)
-    return scatter(x, axis, index, source)
+    return scatter(x, axis, index, source, *options)
 
 
 def _scatter_add(x: Tensor, axis: int, index: Tensor, source: Tensor) -> Any:
@@ -110,15 +111,40 @@ def _scatter_number(x: Tensor, axis: int, index: Tensor, number: float) -> Any:
 
 
 def _scatter_reduced(x: Tensor, axis: int, index: Tensor, source: Tensor, *, reduce: str) -> Any:
-    return x.scatter_add(axis, index, source) if reduce == "add" else NotImplemented
+    if reduce == "add":
+        return x.scatter_add(axis, index, source)
+    return x.scatter_reduce(axis, index, source, "prod")
 
 
 def _scatter_reduce(
     x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
-    if reduce != "sum":
-        return NotImplemented
-    return (x if include_self else x.scatter(axis, index, 0)).scatter_add(axis, index, source)
+    """What is left are products and extremes with the elements that are there."""
+    if x.dtype == torch.bool:
+        by_bytes = x.byte().scatter_reduce(axis, index, source.byte(), reduce, include_self=include_self)
+        return by_bytes > 0
+    if reduce == "mean":
+        ones = torch.ones_like(x)
+        total, count = (
+            each.scatter_reduce(axis, index, added, "sum", include_self=include_self)
+            for each, added in ((x, source), (ones, ones.new_ones(source.shape)))
+        )
+        return total / count if x.dtype.is_floating_point else torch.div(total, count, rounding_mode="floor")
+    if not include_self:
+        neutral = x.scatter(axis, index, _neutral(reduce, x.dtype))
+        return neutral.scatter_reduce(axis, index, source, reduce)
+    if reduce == "sum":
+        return x.scatter_add(axis, index, source)
+    return _of_as_many(aten.scatter_reduce, x, axis, index, source, reduce)
+
+
+def _neutral(reduce: str, dtype: torch.dtype) -> float:
+    """What a reduction begins with."""
+    if reduce in ("sum", "prod"):
+        return float(reduce == "prod")
+    if dtype.is_floating_point:
+        return math.inf if reduce == "amin" else -math.inf
+    return torch.iinfo(dtype).max if reduce == "amin" else torch.iinfo(dtype).min
 
 
 def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:

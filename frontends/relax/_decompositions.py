@@ -30,7 +30,7 @@ ALONG_AN_AXIS = (
     *(aten._log_softmax.default, aten._softmax.default, aten.any.dim, aten.min.dim, aten.var.correction),
     *(aten.flip.default, aten.kthvalue.default, aten.median.dim, aten.sort.default, aten.topk.default),
     *(aten.cummax.default, aten.cummin.default, aten.gather.default, aten.index_select.default),
-    *(aten.scatter.src, aten.scatter.value, aten.scatter_add.default),
+    *(aten.scatter.src, aten.scatter.value, aten.scatter_add.default, aten.scatter_reduce.two),
 )
 
 WRITTEN_BY_TORCH = (

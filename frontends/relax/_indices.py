@@ -20,6 +20,7 @@ ALONG_AN_AXIS = {
     aten.index_select.default,
     aten.scatter.src,
     aten.scatter_add.default,
+    aten.scatter_reduce.two,
 }
 
 

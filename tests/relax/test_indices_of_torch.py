@@ -9,6 +9,8 @@ from tests.relax.compared_with_torch import assert_as_in_torch, put, random, res
 X, MATRIX = random(2, 4, 7, 9), random(3, 5)
 INTEGERS = torch.tensor([[3, -4, 7], [5, 1, -2]])
 PLACES = torch.tensor([[0, 1], [4, 2], [3, 3]])
+PLACES_OF_MANY = torch.tensor([[0, 1, 1, 0], [4, 2, 2, 3], [3, 3, 3, 0], [0, 0, 2, 2]])
+WITH_NAN = torch.cat([MATRIX, MATRIX.new_tensor([[float("nan"), float("-inf"), 2, float("inf"), 1]])])
 INFINITE = torch.tensor(
     [[float("nan"), 1, -1, 0, float("inf"), float("-inf")], [2, float("nan"), 3, -2, 0, 5]]
 )
@@ -68,6 +70,24 @@ CASES = {
             (x > 3).scatter_add(1, at, x > 0),
         ),
         [INTEGERS, torch.tensor([[0, 1], [2, 2]])],
+    ),
+    "scatter_reduced": (
+        lambda x, at: [
+            each.scatter_reduce(1, at[: len(each)], each.flip(1), how, include_self=is_included)
+            for each in (x, x[:3].int(), x.half(), x > 0)
+            for how in ("prod", "mean", "amax", "amin")
+            for is_included in (True, False)
+            if not (how == "mean" and each.dtype == torch.bool)
+        ],
+        [WITH_NAN, PLACES_OF_MANY],
+    ),
+    "scatter_reduced_along_others": (
+        lambda x, at: (
+            x.scatter(0, at, x, reduce="multiply"),
+            x.scatter_reduce(0, at, x * 2, "amax"),
+            x[0, 0].scatter_reduce(0, at[0, 0], x[0, 1], "amin", include_self=False),
+        ),
+        [MATRIX, torch.tensor([[0, 1, 2], [2, 2, 0]])],
     ),
     "index_of_rows": (
         lambda x, at: (
