@@ -1,8 +1,9 @@
-"""Imports ONNX models with fixed shapes into Relax."""
+"""Imports ONNX models into Relax."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,16 +13,17 @@ import onnx
 from tvm_passes.progress import progress_bar
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from .._onnx.check import check_model, opset_of
 from .._onnx.interface import check_outputs, inline_functions, input_shapes, tvm_dtype
 from .._onnx.load import load_model
 from ..errors import ImportFailure, gist
-from ._onnx.counts import has_counts
+from ._onnx.counts import has_counts, is_symbolic
 from ._onnx.graph import Graph
 from ._onnx.node import constant, shape_of
 from ._onnx.rows import Rows
+from ._onnx.sizes import INSTEAD
 
 NUMBER = "num_detections"
 MIN_OPSET = 13  # axes are inputs since then
@@ -36,8 +38,11 @@ def from_onnx(
     Convention
     ----------
     The inputs of `main` have the names of the model's, and `main` returns the model's outputs: one alone is
-    no tuple. The function attribute `output_names` has their names. All shapes are static, and the weights
-    are constants.
+    no tuple. The function attribute `output_names` has their names. The weights are constants.
+
+    Sizes that the model leaves open are variables: those that it gives one name are one. What it computes is
+    right for all sizes of at least 1, or refused: a batch may always be open in what computes each image by
+    itself, the size of images where it is only convolved, pooled and enlarged.
 
     Nodes whose inputs are known at import are computed then, so loops and branches may depend on shapes. Each
     operator that is converted has been compared with ONNX Runtime, and types and shapes of each result with
@@ -54,7 +59,8 @@ def from_onnx(
         The path of a model, whose weights may be in files beside it, or the model itself, in opset 13 or
         later. It is not changed.
     shapes : dict of str to tuple, optional
-        The shapes of inputs, by name, where the model does not give them, or to change them.
+        The shapes of inputs, by name, where the model does not give them, or to change them. None is a size
+        that only the run knows.
 
     Returns
     -------
@@ -64,9 +70,9 @@ def from_onnx(
     Raises
     ------
     ImportFailure
-        If the model cannot be read, is not complete, has an input whose shape is not fixed, an operator that
-        is not converted, or a shape, a branch or the length of a loop that depends on data in another way
-        than those of detectors do.
+        If the model cannot be read, is not complete, has an operator that is not converted, or a shape, a
+        branch or the length of a loop that depends on data in another way than those of detectors do, or on
+        an open size.
     """
     model = load_model(model)
     check_model(model)
@@ -78,7 +84,7 @@ def from_onnx(
             "onnx.version_converter"
         )
     check_outputs(model.graph)
-    inputs = _fixed(input_shapes(model.graph, shapes or {}))
+    inputs = _with_variables(model.graph, input_shapes(model.graph, shapes or {}))
     try:
         return _converted(model.graph, opset, inputs)
     except ImportFailure:
@@ -87,20 +93,25 @@ def from_onnx(
         raise ImportFailure(f"the model cannot be converted: {gist(error)}") from error
 
 
-def _fixed(inputs: dict[str, list[int | None]]) -> dict[str, list[int]]:
-    fixed = {}
-    for name, shape in inputs.items():
-        fixed[name] = [size for size in shape if size is not None]
-        if len(fixed[name]) < len(shape):
-            sizes = ", ".join("…" if size is None else str(size) for size in shape)
-            raise ImportFailure(
-                f"the input '{name}' has sizes that only the run knows, and all shapes must be fixed: "
-                f"pass shapes={{'{name}': ({sizes})}}"
-            )
-    return fixed
+def _with_variables(
+    graph: onnx.GraphProto, inputs: dict[str, list[int | None]]
+) -> dict[str, list[int | tirx.Var]]:
+    """Shapes with a variable for each size that only the run knows, one for those of one name."""
+    dims = {value.name: value.type.tensor_type.shape.dim for value in graph.input}
+    variables: dict[str, tirx.Var] = {}
+
+    def variable(name: str, axis: int) -> tirx.Var:
+        of_model = dims[name][axis].dim_param if axis < len(dims[name]) else ""
+        called = of_model or f"{name}_{axis}"
+        return variables.setdefault(called, tirx.Var(re.sub(r"\W", "_", called), "int64"))
+
+    return {
+        name: [variable(name, axis) if size is None else size for axis, size in enumerate(shape)]
+        for name, shape in inputs.items()
+    }
 
 
-def _converted(graph: onnx.GraphProto, opset: int, inputs: dict[str, list[int]]) -> tvm.IRModule:
+def _converted(graph: onnx.GraphProto, opset: int, inputs: dict[str, list[int | tirx.Var]]) -> tvm.IRModule:
     declared = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     parameters = [
         relax.Var(name, relax.TensorType(shape, tvm_dtype(declared[name]))) for name, shape in inputs.items()
@@ -131,6 +142,8 @@ def _outputs(values: Graph, names: list[str]) -> tuple[list[relax.Expr], dict[st
     for name in names:
         if has_counts(values.values[name]):
             raise ImportFailure(f"the output '{name}' is how many rows there are, which num_detections says")
+        if is_symbolic(values.values[name]):
+            raise ImportFailure(f"the output '{name}' is a size that only the run knows: {INSTEAD}")
     outputs = [values.expression(values.values[name]) for name in names]
     rows = [values.rows.get(name) for name in names]
     selections = list(dict.fromkeys(each.of for each in rows if each is not None))

@@ -7,7 +7,7 @@ whether it is 0. Where a node takes the array for a shape, its numbers are those
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from .node import Node
 from .rows import Selection
+from .sizes import INSTEAD, Size
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,13 @@ class CannotCount(Exception):
     """What a node computes of counts is no count."""
 
 
-def has_counts(value: Any) -> bool:
+def is_symbolic(value: Any) -> bool:
+    """Whether it is an array with numbers that only the run knows: counts, or sizes."""
     return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def has_counts(value: Any) -> bool:
+    return is_symbolic(value) and any(isinstance(each, (Count, IsNone)) for each in value.flat)
 
 
 def extents(value: Any) -> Any:
@@ -62,7 +68,7 @@ def _extent(element: Any) -> Any:
 def _plain(array: Any) -> np.ndarray:
     """With the type of its elements, where none of them is a count."""
     array = np.asarray(array, object)
-    if any(isinstance(each, (Count, IsNone)) for each in array.flat):
+    if any(isinstance(each, (Count, IsNone, Size)) for each in array.flat):
         return array
     return array.astype("bool" if all(isinstance(each, (bool, np.bool_)) for each in array.flat) else "int64")
 
@@ -73,10 +79,12 @@ def computed(n: Node, inputs: list[np.ndarray | None]) -> np.ndarray:
     try:
         return _plain(OPERATORS[n.proto.op_type](n, *given))
     except CannotCount:
-        refuse(n)
+        refuse(n, inputs)
 
 
-def refuse(n: Node) -> NoReturn:
+def refuse(n: Node, inputs: Sequence[Any]) -> NoReturn:
+    if not any(map(has_counts, inputs)):
+        n.refuse(f"it computes with sizes that only the run knows: {INSTEAD}")
     n.refuse(
         "it computes with how many rows there are, which depends on data, and all shapes must be fixed: "
         "export the model without it"
@@ -84,7 +92,7 @@ def refuse(n: Node) -> NoReturn:
 
 
 def product(numbers: np.ndarray) -> np.ndarray:
-    return _plain(functools.reduce(_product, numbers))
+    return _plain(functools.reduce(_product, numbers, 1))
 
 
 def _product(x: Any, y: Any) -> Any:
@@ -129,6 +137,19 @@ def _chosen(condition: Any, x: Any, y: Any) -> Any:
     if isinstance(condition, IsNone):
         raise CannotCount
     return x if condition else y
+
+
+def _difference(x: Any, y: Any) -> Any:
+    if isinstance(x, Count) or isinstance(y, Count):
+        raise CannotCount
+    return x - y
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    """Of sizes, which are not negative; rounded down as towards 0."""
+    if isinstance(x, Count) or isinstance(y, Count) or x < 0 or y <= 0:
+        raise CannotCount
+    return x // y
 
 
 def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,6 +199,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Add": _elementwise(_sum),
     "Cast": _cast,
     "Concat": lambda n, *arrays: np.concatenate(arrays, n.attribute("axis")),
+    "Div": _elementwise(_quotient),
     "Equal": _elementwise(_equal),
     "Gather": lambda n, array, at: np.take(array, at.astype("int64"), n.attribute("axis")),
     "Identity": lambda n, array: array,
@@ -188,6 +210,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Reshape": _reshaped,
     "Slice": _slice,
     "Squeeze": _squeezed,
+    "Sub": _elementwise(_difference),
     "Unsqueeze": _unsqueezed,
     "Where": _elementwise(_chosen),
 }

@@ -30,9 +30,10 @@ from ..._onnx.loops import PastedMasks, known_loop
 from ..._onnx.schema import Known, may_be_a_shape, other_type
 from ...errors import NO_REASON, ImportFailure, gist
 from . import counts, elementwise, layers, quantization, reductions, sampling, selections, shapes
-from .counts import Count, IsNone, extents, has_counts
+from .counts import Count, IsNone, extents, has_counts, is_symbolic
 from .node import Convert, Node, Value, constant, dtype_of, shape_of
 from .rows import Rows, rows_of_result
+from .sizes import INSTEAD, sizes_array
 
 TO_RELAY = "import it by frontends.from_onnx, to Relay"
 MAX_NODES = 20_000  # after loops are unrolled
@@ -46,11 +47,13 @@ CONVERTERS: dict[str, Convert] = {
 }
 # Of what is known at import; these have no converter, since their results have the shapes that data gives.
 ONLY_KNOWN = {
-    *("Compress", "ConstantOfShape", "EyeLike", "NonZero"),
+    *("Compress", "EyeLike", "NonZero"),
     *("Range", "Unique"),
 }
 # These are never computed at import: they are of weights at most, and take ONNX's reference long.
-NEVER_KNOWN = {*layers.converters(), *sampling.converters()}
+NEVER_KNOWN = {*layers.converters(), *sampling.converters(), "DynamicQuantizeLinear"}
+# Where a node may read sizes that only the run knows.
+TAKE_SIZES = selections.SHAPES | {("Resize", 3), ("Slice", 1), ("Tile", 1)}
 SUMMING = {*layers.converters(), *reductions.converters(), *sampling.converters()} - {
     *("Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul"),  # which sum in float32 by themselves
     *("ArgMax", "ArgMin", "MaxPool", "TopK"),
@@ -104,8 +107,8 @@ class Graph:
         value = extents(self.values.get(name))
         if value is None:
             return None
-        shape: list[int | None] = list(shape_of(value))
-        is_shape = isinstance(value, np.ndarray) and may_be_a_shape(value.shape)
+        shape = _known_sizes(value)
+        is_shape = isinstance(value, np.ndarray) and may_be_a_shape(value.shape) and not is_symbolic(value)
         return Known(dtype_of(value), tuple(shape), value if is_shape else None)
 
     def _convert(self, node: onnx.NodeProto) -> None:
@@ -138,7 +141,9 @@ class Graph:
             raise
         except Exception as error:
             reason = gist(error)
-            reason = f"it is not supported for {self._given(node)}" if reason == NO_REASON else reason
+            if reason == NO_REASON:
+                given = self._given(node)
+                reason = f"it is not supported for {given}" + (f": {INSTEAD}" if "?" in given else "")
             raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
 
     def _convert_by_others(self, node: onnx.NodeProto) -> None:
@@ -155,7 +160,7 @@ class Graph:
         inputs = [self.values[name] if name else None for name in node.input]
         is_known = all(value is None or isinstance(value, np.ndarray) for value in inputs)
         has_rows = any(name in self.rows for name in node.input)
-        is_counting = any(map(has_counts, inputs))
+        is_counting = any(map(is_symbolic, inputs))
         if node.op_type == "Constant":
             self.set(node.output[0], self._constant(node))
         elif node.op_type in CONTROL_FLOW:
@@ -186,13 +191,13 @@ class Graph:
         return numpy_helper.to_array(tensor)
 
     def _set_shape(self, node: onnx.NodeProto) -> None:
-        shape = np.asarray(shape_of(extents(self.values[node.input[0]])), "int64")
+        shape = sizes_array(shape_of(extents(self.values[node.input[0]])))
         rows = self.rows.get(node.input[0])
         if rows is not None:
             shape = shape.astype(object)
             shape[rows.axis] = Count(rows.of)
         if node.op_type == "Size":
-            self.set(node.output[0], counts.product(shape) if rows else np.asarray(shape.prod(), "int64"))
+            self.set(node.output[0], counts.product(shape))
             return
         bounds = {each.name: each.i for each in node.attribute}
         self.set(node.output[0], shape[bounds.get("start") : bounds.get("end")])
@@ -230,8 +235,10 @@ class Graph:
     def _convert_operator(self, node: onnx.NodeProto) -> None:
         inputs = [self.values[name] if name else None for name in node.input]
         n = Node(node, self.opset, [extents(value) for value in inputs], self.builder, self.expression)
-        if any(has_counts(v) and (node.op_type, at) not in selections.SHAPES for at, v in enumerate(inputs)):
-            counts.refuse(n)
+        for at, value in enumerate(inputs):
+            taken = selections.SHAPES if has_counts(value) else TAKE_SIZES
+            if is_symbolic(value) and (node.op_type, at) not in taken:
+                counts.refuse(n, inputs)
         given = [self.rows.get(name) for name in node.input]
         selecting = selections.Selecting(n, inputs, given, self.selections, lambda: self._results_of(n)[0])
         made = selections.selected(selecting)
@@ -369,10 +376,10 @@ class Graph:
             return None
         value, rows = self.values[name], self.rows.get(name)
         plain = extents(value)
-        shape: list[int | None] = list(shape_of(plain))
+        shape = _known_sizes(plain)
         if rows is not None:
             shape[rows.axis] = None
-        is_known = isinstance(value, np.ndarray) and rows is None and not has_counts(value)
+        is_known = isinstance(value, np.ndarray) and rows is None and not is_symbolic(value)
         array = (lambda: plain) if is_known else None
         return Imported(name, dtype_of(plain), tuple(shape), array)
 
@@ -407,6 +414,10 @@ class Graph:
         found = [(self.values[each.name], self.rows.get(each.name)) for each in graph.output]
         self.values, self.rows, self.proto = outside
         return found
+
+
+def _known_sizes(value: Value) -> list[int | None]:
+    return [each if isinstance(each, int) else None for each in shape_of(value)]
 
 
 CONTROL_FLOW: dict[str, Any] = {"If": Graph.if_, "Loop": Graph.loop}

@@ -14,6 +14,7 @@ from tvm import relax
 from ..._onnx.describe import describe
 from ..._onnx.schema import Attributes, Inputs, defaults_of, unread
 from ...errors import ImportFailure
+from .sizes import Extent, size_of, whole
 
 Value = Any  # a NumPy array where it is known at import, or else an expression of Relax
 Convert = Callable[["Node"], Any]
@@ -52,8 +53,8 @@ class Node:
             )
         return value
 
-    def integers(self, place: int) -> list[int]:
-        return [int(each) for each in np.atleast_1d(self.value(place))]
+    def integers(self, place: int) -> list[Extent]:
+        return [whole(each) for each in np.atleast_1d(self.value(place))]
 
     def data(self, place: int) -> relax.Expr:
         return self.expression(self.inputs[place])
@@ -70,7 +71,7 @@ class Node:
                 else:
                     self.inputs[place] = self.emit(relax.op.astype(value, after))
 
-    def shape(self, place: int) -> tuple[int, ...]:
+    def shape(self, place: int) -> tuple[Extent, ...]:
         return shape_of(self.inputs[place])
 
     def dtype(self, place: int = 0) -> str:
@@ -123,11 +124,13 @@ def constant(array: np.ndarray) -> relax.Expr:
     return relax.const(np.asarray(array, order="C"), str(array.dtype))
 
 
-def shape_of(value: Value) -> tuple[int, ...]:
+def shape_of(value: Value) -> tuple[Extent, ...]:
     if isinstance(value, np.ndarray):
         return value.shape
-    return tuple(int(extent) for extent in value.ty.shape)
+    return tuple(size_of(extent) for extent in value.ty.shape)
 
 
 def dtype_of(value: Value) -> str:
+    if isinstance(value, np.ndarray) and value.dtype == object:  # sizes that the run knows
+        return "int64"
     return str(value.dtype if isinstance(value, np.ndarray) else value.ty.dtype.dtype)

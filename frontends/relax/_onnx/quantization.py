@@ -22,7 +22,11 @@ IN_REFERENCE_SINCE = dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), 19)
 
 
 def converters() -> dict[str, Convert]:
-    return {"DequantizeLinear": _dequantize, "QuantizeLinear": _quantize}
+    return {
+        "DequantizeLinear": _dequantize,
+        "DynamicQuantizeLinear": _quantize_by_extremes,
+        "QuantizeLinear": _quantize,
+    }
 
 
 def _quantize(n: Node) -> relax.Expr:
@@ -39,6 +43,18 @@ def _quantize(n: Node) -> relax.Expr:
         steps = op.add(steps, _of_each(n, 2))
     limits = np.iinfo(dtype)
     return op.astype(n.emit(op.clip(n.emit(steps), limits.min, limits.max)), dtype)
+
+
+def _quantize_by_extremes(n: Node) -> list[relax.Expr]:
+    """With a step of 1 where all is zero, as ONNX Runtime; by ONNX's own definition it would be 0."""
+    x, zero = n.data(0), relax.const(0.0, "float32")
+    lowest = n.emit(op.minimum(n.emit(op.min(x)), zero))
+    span = n.emit(op.subtract(n.emit(op.maximum(n.emit(op.max(x)), zero)), lowest))
+    steps = n.emit(op.divide(span, relax.const(255.0, "float32")))
+    scale = n.emit(op.where(op.equal(span, zero), relax.const(1.0, "float32"), steps))
+    zero_point = n.emit(op.round(op.clip(op.subtract(zero, op.divide(lowest, scale)), 0, 255)))
+    places = op.add(n.emit(op.round(op.divide(x, scale))), zero_point)
+    return [op.astype(n.emit(op.clip(places, 0, 255)), "uint8"), scale, op.astype(zero_point, "uint8")]
 
 
 def _dequantize(n: Node) -> relax.Expr:

@@ -6,6 +6,7 @@ Coordinates are those of element centres, and computed in float32 in the order o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tvm import relax
 from ..._onnx.resizing import ROUND, How, how_of, taps_at
 from .._resample import resampled
 from .node import Node, constant
+from .sizes import INSTEAD, Size
 
 op = relax.op
 METHODS = "nearest", "linear", "cubic"
@@ -65,6 +67,8 @@ def resize(n: Node) -> relax.Expr:
         n.refuse(f"the coordinates {how.coordinates} are not supported, only {', '.join(known)}")
     if how.mode != "nearest":
         n.only_floats()
+    if n.rank() == 4 and any(isinstance(size, Size) for size in n.shape(0)[2:]):
+        return _of_unknown_sizes(n, how)
     axes = _axes(n, how)
     if how.mode == "nearest":
         return _nearest(n, axes, how)
@@ -95,15 +99,19 @@ def _axes(n: Node, how: How) -> dict[int, _Axis]:
     n.inputs[1]  # which only those coordinates read
     regions = n.value(1).reshape(2, -1).T.tolist() if crops else [(0.0, 1.0)] * len(axes)
     by_sizes = n.has(3) and n.shape(3) != (0,)
+    given = n.integers(3) if by_sizes else n.value(2).astype("float32").tolist()
+    by_others = crops or policy != "stretch"
+    known = [at for at, axis in enumerate(axes) if _is_known(n, axis, given[at], by_sizes, by_others)]
+    axes, regions, given = ([each[at] for at in known] for each in (axes, regions, given))
     before = np.array([shape[axis] for axis in axes], "float32")
     if by_sizes:
-        after = np.array(n.integers(3))
+        after = np.array(given, "int64")
         scales = after.astype("float32") / before
         if policy != "stretch":
             scales = np.full_like(scales, min(scales) if policy == "not_larger" else max(scales))
             after = np.floor(before * scales + np.float32(0.5)).astype("int64")
     else:
-        scales = n.value(2).astype("float32")
+        scales = np.array(given, "float32")
         after = np.floor(before * scales).astype("int64")
     found = {
         axis: _Axis(shape[axis], int(size), scale, tuple(of_axis))
@@ -123,6 +131,55 @@ def _axes(n: Node, how: How) -> dict[int, _Axis]:
                 f"Runtime disagree on what {how.coordinates} is: export it with sizes"
             )
     return changed
+
+
+def _of_unknown_sizes(n: Node, how: How) -> relax.Expr:
+    """By `relax.image.resize2d`, where for all sizes it computes the same: whole multiples, or linear."""
+    shape = n.shape(0)
+    axes = [axis % 4 for axis in n.attribute("axes", range(4))]
+    n.inputs[1]  # which other coordinates read
+    by_sizes = n.has(3) and n.shape(3) != (0,)
+    given = n.integers(3) if by_sizes else n.value(2).astype("float64").tolist()
+    after, times = list(shape), [1] * 4
+    for axis, each in zip(axes, given):
+        times[axis] = each // shape[axis] if by_sizes else int(each)
+        after[axis] = each if by_sizes else shape[axis] * times[axis]
+    are_multiples = all(isinstance(each, int) and each > 0 for each in times) and (
+        [size * count for size, count in zip(shape, times)] == after if by_sizes else times == given
+    )
+    repeats = all(
+        _repeats(sample, _places(sample, how.coordinates, how.nearest_mode))
+        for sample in (_Axis(64, 64 * count, np.float32(count)) for count in times if are_multiples)
+    )
+    is_smooth = how.mode == "linear" and how.coordinates in OF_IMAGES[:3]
+    if (
+        times[:2] != [1, 1]
+        or after[:2] != [*shape[:2]]
+        or how.antialias
+        or n.attribute("keep_aspect_ratio_policy", "stretch") != "stretch"
+        or (
+            not (is_smooth and (by_sizes or are_multiples))
+            and not (how.mode == "nearest" and are_multiples and repeats)
+        )
+    ):
+        n.refuse(f"it resizes images whose size only the run knows in a way that depends on it: {INSTEAD}")
+    return op.image.resize2d(
+        n.data(0),
+        relax.ShapeExpr(after[2:]),
+        method="linear" if is_smooth else "nearest_neighbor",
+        coordinate_transformation_mode=how.coordinates if is_smooth else "asymmetric",
+        rounding_method="" if is_smooth else "floor",
+    )
+
+
+def _is_known(n: Node, axis: int, given: Any, is_size: bool, by_others: bool) -> bool:
+    """Whether the size of an axis is known at import; one that only the run knows has to stay as it is."""
+    size = n.shape(0)[axis]
+    if isinstance(size, int):
+        return True
+    if by_others or given != (size if is_size else 1):
+        n.refuse(f"it changes axis {axis}, whose size only the run knows: {INSTEAD}")
+    return False
 
 
 def _is_of_images(n: Node, axes: dict[int, _Axis], how: How) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from onnx import numpy_helper
 
 from tvm import relax
 
 from .._scatter import scattered
 from .node import Convert, Node, constant
+from .sizes import INSTEAD, bounded, broadcast
 
 op = relax.op
 
@@ -17,6 +19,7 @@ op = relax.op
 def converters() -> dict[str, Convert]:
     return {
         "Concat": _concat,
+        "ConstantOfShape": _constant_of_shape,
         "DepthToSpace": _depth_to_space,
         "Expand": _expand,
         "Flatten": _flatten,
@@ -43,6 +46,12 @@ def _concat(n: Node) -> relax.Expr:
     return op.concat(n.all_data(), n.axis())
 
 
+def _constant_of_shape(n: Node) -> relax.Expr:
+    given = n.attribute("value")
+    value = np.zeros((), "float32") if given is None else numpy_helper.to_array(given).reshape(())
+    return op.full(n.integers(0), constant(value))
+
+
 def _depth_to_space(n: Node) -> relax.Expr:
     batch, channels, height, width = n.shape(0)
     block = n.attribute("blocksize")
@@ -64,7 +73,7 @@ def _space_to_depth(n: Node) -> relax.Expr:
 
 
 def _expand(n: Node) -> relax.Expr:
-    return op.broadcast_to(n.data(0), np.broadcast_shapes(n.shape(0), tuple(n.integers(1))))
+    return op.broadcast_to(n.data(0), broadcast(n.shape(0), n.integers(1)))
 
 
 def _flatten(n: Node) -> relax.Expr:
@@ -80,7 +89,7 @@ def _reshape(n: Node) -> relax.Expr:
     if wanted.count(-1) == 1:
         others = -math.prod(wanted)
         wanted[wanted.index(-1)] = math.prod(before) // others if others else 0
-    if math.prod(wanted) != math.prod(before) or min(wanted, default=0) < 0:
+    if math.prod(wanted) != math.prod(before) or any(isinstance(size, int) and size < 0 for size in wanted):
         n.refuse(f"{list(before)} cannot get the shape {wanted}")
     return op.reshape(n.data(0), wanted)
 
@@ -120,7 +129,12 @@ def _one_hot(n: Node) -> relax.Expr:
 
 
 def _tile(n: Node) -> relax.Expr:
-    return op.tile(n.data(0), n.integers(1))
+    repeats, shape = n.integers(1), n.shape(0)
+    if all(isinstance(each, int) for each in repeats):
+        return op.tile(n.data(0), repeats)
+    if any(count != 1 and size != 1 for count, size in zip(repeats, shape)):
+        n.refuse(f"it repeats {list(shape)} as often as only the run knows: {INSTEAD}")
+    return op.broadcast_to(n.data(0), broadcast(shape, repeats))
 
 
 def _split(n: Node) -> list[relax.Expr]:
@@ -149,7 +163,7 @@ def _slice(n: Node) -> relax.Expr:
     steps = n.integers(4) if n.has(4) else [1] * len(starts)
     result, forwards = n.data(0), []
     for axis, *bounds in zip(axes, starts, ends, steps):
-        start, end, step = slice(*bounds).indices(shape[axis])
+        start, end, step = bounded(slice(*bounds), shape[axis])
         if step > 0:
             forwards.append((axis, start, max(start, end), step))
         else:

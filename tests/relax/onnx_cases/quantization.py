@@ -58,6 +58,7 @@ QUANTIZATION = {
         **NEW,
     ),
     "DynamicQuantizeLinear": case("DynamicQuantizeLinear", NUMBERS, outputs=3),
+    "DynamicQuantizeLinear_of_zeros": case("DynamicQuantizeLinear", 0 * NUMBERS, outputs=3),
     "ConvInteger": case("ConvInteger", BYTES, UNSIGNED, zero(7), zero(9), known=[1, 2, 3], pads=[1, 1, 1, 1]),
     "ConvInteger_without": case("ConvInteger", BYTES, UNSIGNED, strides=[2, 1]),
     "MatMulInteger": case("MatMulInteger", LEFT, RIGHT, zero(7), zero([1, -2, 3], "int8"), known=[1, 2, 3]),
