@@ -21,6 +21,7 @@ def decompositions() -> dict[Any, Call]:
         aten.index_select.default: _index_select,
         # It has no converter for these.
         aten.diagonal_scatter.default: _diagonal_scatter,
+        aten.index_reduce.default: _index_reduce,
         aten.masked_scatter.default: _masked_scatter,
         aten.put.default: _put,
         aten.searchsorted.Scalar: _searchsorted,
@@ -136,6 +137,14 @@ def _scatter_reduce(
     if reduce == "sum":
         return x.scatter_add(axis, index, source)
     return _of_as_many(aten.scatter_reduce, x, axis, index, source, reduce)
+
+
+def _index_reduce(
+    x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    shape = [-1 if at == axis % x.dim() else 1 for at in range(x.dim())]
+    places = index.long().reshape(shape).expand(source.shape)
+    return x.scatter_reduce(axis, places, source, reduce, include_self=include_self)
 
 
 def _neutral(reduce: str, dtype: torch.dtype) -> float:

@@ -17,7 +17,7 @@ from torch._decomp import get_decompositions
 from torch.utils._pytree import tree_map
 
 from ..errors import ImportFailure
-from . import _decomposed_images, _decomposed_indices, _decomposed_quantized
+from . import _decomposed_images, _decomposed_indices, _decomposed_matrices, _decomposed_quantized
 
 aten = torch.ops.aten
 Call = Callable[..., Any]
@@ -51,6 +51,7 @@ def _of_tensors() -> dict[Any, Call]:
         **get_decompositions(WRITTEN_BY_TORCH),
         **_decomposed_images.decompositions(),
         **_decomposed_indices.decompositions(),
+        **_decomposed_matrices.decompositions(),
         **_decomposed_quantized.decompositions(),
         # TVM ignores `alpha`, the type of a sum of products, and does not add or compare masks.
         aten.add.Tensor: _add,

@@ -37,6 +37,25 @@ class Importer(ExportedProgramImporter):
         converters |= {name: self._bound(convert) for name, convert in ours.items()}
         return {name: self._compared(convert) for name, convert in converters.items()}
 
+    def _check_unsupported_func_type(self, nodes: list[fx.Node]) -> None:
+        """TVM's own lists bare names."""
+        called = [node for node in nodes if node.op == "call_function"]
+        missing = [node for node in called if node.target.__name__ not in self.convert_map]
+        for node in missing:
+            tags = getattr(node.target, "tags", ())
+            if torch.Tag.nondeterministic_seeded in tags:
+                raise ImportFailure(f"{named(node)} draws random values: make them an input of the model")
+            if torch.Tag.dynamic_output_shape in tags:
+                raise ImportFailure(
+                    f"the shape of {named(node)} depends on data, and all shapes must be fixed: leave it to "
+                    "torch, behind the network, or keep all elements and which of them are meant"
+                )
+        if missing:
+            raise ImportFailure(
+                f"Relax has no equivalent of {', '.join(sorted(map(named, missing)))}: leave it to torch, "
+                "before or behind the network, or write it by other operators"
+            )
+
     def _bound(self, convert: Callable[[fx.Node, Importer], Any]) -> Converter:
         return lambda node: convert(node, self)
 

@@ -490,8 +490,8 @@ REFUSED = {
         lambda x: F.avg_pool2d(x, 2, ceil_mode=True, divisor_override=3),
         "avg_pool with a divisor_override and ceil_mode",
     ),
-    "random": (lambda x: F.dropout(x, training=True), "Unsupported function types .*dropout"),
-    "normal": (lambda x: x + torch.randn_like(x), "Unsupported function types .*randn"),
+    "random": (lambda x: F.dropout(x, training=True), "dropout.* draws random values: make them an input"),
+    "normal": (lambda x: x + torch.randn_like(x), "randn.* draws random values: make them an input"),
     "mask": (lambda x: x[x > 0], "aten.index.Tensor .* as many elements as a mask says.*torch.where"),
     "place": (
         lambda x: put(x, (slice(None), x.argmax() % 4), 1),
@@ -508,7 +508,7 @@ REFUSED = {
         r"result 0 of Of would be \(torch.float32, .*torch computes \(torch.int64",
     ),
     "number": (lambda x: x * x[0, 0, 0, 0].item(), "makes a number of data: keep it a tensor"),
-    "function": (lambda x: torch.special.i0(x), r"Unsupported function types \['i0.default'\]"),
+    "function": (lambda x: torch.special.i0(x), r"no equivalent of .*aten.i0.default \(.*leave it to torch"),
 }
 
 
