@@ -42,6 +42,7 @@ else:
         from .cleanup.separate_scalars import SeparateScalars
         from .cleanup.spare_kernels import SpareKernels
         from .convolution.align_filters import AlignFilters
+        from .convolution.attend_in_place import AttendInPlace
         from .convolution.concatenate_in_place import ConcatenateInPlace
         from .convolution.convert_to_nhwc import ConvertToNHWC
         from .convolution.dense_as_convolution import DenseAsConvolution
@@ -98,6 +99,7 @@ else:
 
 __all__ = [
     "AlignFilters",
+    "AttendInPlace",
     "Canonicalize",
     "CombineTransposes",
     "ConcatenateInPlace",

@@ -30,6 +30,7 @@ from .cleanup.limit_fusion import LimitFusion
 from .cleanup.separate_scalars import SeparateScalars
 from .cleanup.spare_kernels import SpareKernels
 from .convolution.align_filters import AlignFilters
+from .convolution.attend_in_place import AttendInPlace
 from .convolution.concatenate_in_place import ConcatenateInPlace
 from .convolution.convert_to_nhwc import ConvertToNHWC
 from .convolution.dense_as_convolution import DenseAsConvolution
@@ -332,6 +333,7 @@ def _in_nhwc(
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
     # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
     passes = [
+        *([AttendInPlace()] if is_for_gpu(target) else []),  # in the layouts and types that are computed
         SpareKernels(),
         *([ConcatenateInPlace(target)] if is_for_gpu(target) else []),  # a split is read as a whole by now
         LimitFusion(),

@@ -38,8 +38,8 @@ def _emit(problem: Problem, buffers: Sequence[tir.Buffer]) -> tir.Stmt:
     with ib.for_range(0, rows, "row", kind="parallel") as row:
         of_head, item = tir.truncdiv(row, problem.queries), tir.truncmod(row, problem.queries)
         place = tir.truncdiv(of_head, problem.heads), tir.truncmod(of_head, problem.heads)
-        own, to = (keep("at", offset(problem.strides(which), *place, item)) for which in (0, 3))
-        keys, values = (keep("at", offset(problem.strides(which), *place)) for which in (1, 2))
+        own, to = (keep("at", problem.at(which, *place, item)) for which in (0, 3))
+        keys, values = (keep("at", problem.at(which, *place)) for which in (1, 2))
         zero = tir.const(0.0, "float32")
         scores = ib.allocate("float32", problem.keys, "scores", scope="global")
         sums = ib.allocate("float32", problem.width, "sums", scope="global")

@@ -37,9 +37,9 @@ def emit_rows(problem: Problem, buffers: Sequence[tir.Buffer]) -> tir.Stmt:
             of_head = tir.truncdiv(row, problem.queries)
             place = tir.truncdiv(of_head, problem.heads), tir.truncmod(of_head, problem.heads)
             item = tir.truncmod(row, problem.queries)
-            own = local(ib, "own", offset(problem.strides(0), *place, item))
-            keys = local(ib, "keys", offset(problem.strides(1), *place, 0))
-            values = local(ib, "values", offset(problem.strides(2), *place, 0))
+            own = local(ib, "own", problem.at(0, *place, item))
+            keys = local(ib, "keys", problem.at(1, *place, 0))
+            values = local(ib, "values", problem.at(2, *place, 0))
             scale, lowest = keep.exact(problem.scale), keep.exact(-np.inf)
             zero = tir.const(0.0, "float32")
             greatest = keep.variable("greatest", lowest)
@@ -78,7 +78,7 @@ def emit_rows(problem: Problem, buffers: Sequence[tir.Buffer]) -> tir.Stmt:
                             with ib.if_scope(element < problem.width):
                                 sums[slot] = sums[slot] + shared * value[at + element].astype("float32")
 
-            to = local(ib, "to", offset(problem.strides(3), *place, item))
+            to = local(ib, "to", problem.at(3, *place, item))
             with ib.for_range(0, slots, "slot") as slot:
                 element = slot * WARP + lane
                 with ib.if_scope(element < problem.width):

@@ -52,7 +52,8 @@ SLOTS = 2
 def fits(problem: Problem) -> bool:
     """Whether the kernel computes the problem: vectors of whole pieces, short enough for the registers."""
     lengths = problem.depth, problem.width
-    return all(length % EIGHT == 0 and length <= MAX_LENGTH for length in lengths)
+    is_short = all(length % EIGHT == 0 and length <= MAX_LENGTH for length in lengths)
+    return is_short and all(part is None or part.is_aligned for part in problem.parts)
 
 
 def emit_tiles(problem: Problem, buffers: Sequence[tir.Buffer]) -> tir.Stmt:
@@ -118,10 +119,7 @@ class _Kernel:
         """The operands of this lane: of each two pieces, those of h = 0 and 1, then of the second piece."""
         problem, query = self.problem, self.flat[0]
         self.queries = self.ib.allocate("uint32", (self.depth_pieces * 2,), name="queries", scope="local")
-        own = [
-            local(self.ib, "own", offset(problem.strides(0), *self.place, row) + self.pair)
-            for row in self.clamped
-        ]
+        own = [local(self.ib, "own", problem.at(0, *self.place, row) + self.pair) for row in self.clamped]
         for piece in range(self.depth_pieces):
             for h in (0, 1):
                 to = piece * 2 + h
@@ -139,7 +137,7 @@ class _Kernel:
             (2, self.width_pieces, self.depth_pieces * self.keys * PIECE),
         ):
             length, array = problem.lengths[which][1], self.flat[which]
-            base = local(self.ib, "base", offset(problem.strides(which), *self.place))
+            base = local(self.ib, "base", problem.at(which, *self.place))
             count = pieces * self.keys
             with self.ib.for_range(0, ceil_div(count, self.threads), "round") as number:
                 index = local(self.ib, "index", number * self.threads + self.thread)
@@ -242,7 +240,7 @@ class _Kernel:
             total = self._over_row(self.total[h][0], operator.add)
             inverse = self.keep("inverse", tir.const(1.0, "float32") / total)
             with ib.if_scope(self.rows[h] < problem.queries):
-                to = offset(problem.strides(3), *self.place, self.rows[h]) + self.pair
+                to = problem.at(3, *self.place, self.rows[h]) + self.pair
                 to = local(ib, "to", to)
                 for piece in range(problem.width // EIGHT):
                     at = piece * 4 + h * 2

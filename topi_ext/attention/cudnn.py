@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import tvm
-from tvm import te
+from tvm import te, tir
 
 from ..conv2d_nhwc.cuda import arch_of
 from ..cudnn.session import ALIGNMENT, Operator, new_graph
@@ -22,13 +22,31 @@ def is_capable(problem: Problem, target: tvm.target.Target) -> bool:
     """Whether cuDNN computes the problem: a type of tensor cores, aligned vectors, no mask."""
     lengths = problem.depth, problem.width
     aligned = all(length % ALIGNMENT == 0 and length <= MAX_LENGTH for length in lengths)
+    aligned = aligned and all(
+        part is None or (part.is_aligned and 0 not in part.strides) for part in problem.parts
+    )
     is_half = problem.dtype != "float32"
     return is_half and aligned and problem.mask is None and arch_of(target) >= FIRST_ARCH
 
 
 def attention(problem: Problem, tensors: Sequence[te.Tensor], _target: tvm.target.Target) -> te.Tensor:
     """See `topi_ext.attention`."""
-    return OPERATOR.call(problem.to_json(), tensors, problem.shape, problem.dtype)
+
+    def body(call: Callable[..., tir.PrimExpr], *buffers: tir.Buffer) -> tir.Stmt:
+        return call(*(_from_first(problem, *each) for each in enumerate(buffers)))
+
+    return OPERATOR.call(problem.to_json(), tensors, problem.shape, problem.dtype, body)
+
+
+def _from_first(problem: Problem, which: int, buffer: tir.Buffer) -> tir.Buffer:
+    """A tensor from the first element that is read: cuDNN knows its shape and strides."""
+    part = problem.part(which)
+    if part is None or not part.first:
+        return buffer
+    length = part.last + 1 - part.first
+    return tir.decl_buffer(
+        (length,), buffer.dtype, data=buffer.data, elem_offset=buffer.elem_offset + part.first
+    )
 
 
 def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:

@@ -15,7 +15,7 @@ from .. import _register
 from .._register import known
 from ..cudnn.session import LIBRARY
 from . import cudnn
-from .problem import BHND, BNHD, LAYOUTS, Problem, by_axis
+from .problem import BHND, BNHD, LAYOUTS, NO_PARTS, Part, Problem, by_axis
 
 NAME = "topi_ext.attention"
 FLOATS = ("float32", "float16", "bfloat16")
@@ -35,6 +35,7 @@ def attention(
     *,
     scale: float,
     layouts: Sequence[str] = LAYOUTS,
+    parts: Sequence[Part | None] = NO_PARTS,
 ) -> relay.Expr:
     """softmax(query key^T * scale + mask) value, for each head, in one kernel: scores are never in memory.
 
@@ -54,6 +55,10 @@ def attention(
         The factor of the products, often 1 / sqrt(D).
     layouts : four of str
         The order of the axes of query, key, value and result: "BHND", as above, or "BNHD".
+    parts : three of Part or None
+        Where query, key and value are in the tensors given, which then have any shape, such as the result of
+        one layer for all three: Part(shape as BHND, strides in elements, first element). The strides of an
+        axis may be 0.
 
     Returns
     -------
@@ -78,9 +83,32 @@ def attention(
     layouts = tuple(layouts)
     if len(layouts) != 4 or not set(layouts) <= {BHND, BNHD}:
         raise ValueError(f"attention: layouts must be four of {BHND!r} and {BNHD!r}, not {layouts}")
-    attrs = tvm.ir.make_node("DictAttrs", scale=float(scale), layouts=layouts, has_mask=int(mask is not None))
+    numbers = [_numbers(*each) for each in zip(("query", "key", "value"), parts, layouts)]
+    given = {"parts": numbers} if any(numbers) else {}
+    attrs = tvm.ir.make_node(
+        "DictAttrs", scale=float(scale), layouts=layouts, has_mask=int(mask is not None), **given
+    )
     nothing = relay.const(0, "float32")
     return relay.Call(relay.op.get(NAME), [query, key, value, nothing if mask is None else mask], attrs)
+
+
+def _numbers(name: str, part: Part | None, layout: str) -> list[list[int]]:
+    """A part as an attribute of the operator."""
+    if part is None:
+        return []
+    if len(part.shape) != 4 or len(part.strides) != 4 or layout != BHND:
+        raise ValueError(
+            f"attention: a part has four extents and four strides, as {BHND}, but {name} has {part}"
+        )
+    return [list(map(int, part.shape)), list(map(int, part.strides)), [int(part.first)]]
+
+
+def parts_of(attrs: tvm.ir.Attrs) -> tuple[Part | None, ...]:
+    """Which parts of their tensors query, key and value are."""
+    if "parts" not in set(attrs.keys()):
+        return NO_PARTS
+    numbers = ([tuple(map(int, each)) for each in part] for part in attrs["parts"])
+    return tuple(Part(part[0], part[1], *part[2]) if part else None for part in numbers)
 
 
 # --- types and shapes
@@ -96,14 +124,17 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
 
 def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.Attrs) -> Problem:
     """The problem of these types or tensors, which all have a shape and a dtype; refuses invalid ones."""
-    layouts = tuple(map(str, attrs["layouts"]))
+    layouts, parts = tuple(map(str, attrs["layouts"])), parts_of(attrs)
     dtype = tensors[0].dtype
     if dtype not in FLOATS:
         _refuse(f"query must be of type {', '.join(FLOATS)}, not {dtype}")
     shapes = []
-    for name, tensor, layout in zip(ARGUMENTS, tensors[:3], layouts):
+    for name, tensor, layout, part in zip(ARGUMENTS, tensors[:3], layouts, parts):
         if tensor.dtype != dtype:
             _refuse(f"{name} must be of the type of query, {dtype}, not {tensor.dtype}")
+        if part is not None:
+            shapes.append(_shape_of_part(name, tensor, part))
+            continue
         if len(tensor.shape) != 4:
             _refuse(f"{name} must have four axes, {layout}, but its shape is {tensor.shape}")
         shapes.append(by_axis(_static(name, tensor.shape), layout))
@@ -119,8 +150,18 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
         _refuse(f"no extent may be 0: {', '.join(map(str, shapes))}")
     if batch * heads * max(queries, keys) * max(depth, width) >= 2**31:
         _refuse("2 ** 31 elements and more are too many: split the batch")
-    problem = Problem(batch, heads, queries, keys, depth, width, float(attrs["scale"]), dtype, layouts)
+    scale = float(attrs["scale"])
+    problem = Problem(batch, heads, queries, keys, depth, width, scale, dtype, layouts, parts=parts)
     return _with_mask(problem, tensors[3]) if attrs["has_mask"] else problem
+
+
+def _shape_of_part(name: str, tensor: relay.TensorType | te.Tensor, part: Part) -> tuple[int, ...]:
+    elements = math.prod(_static(name, tensor.shape))
+    if part.strides[3] != 1 or min(part.first, *part.strides) < 0 or part.last >= elements:
+        _refuse(f"{name} must be vectors side by side among the {elements} elements given, but it is {part}")
+    if elements >= 2**31:
+        _refuse("2 ** 31 elements and more are too many: split the batch")
+    return part.shape
 
 
 def _with_mask(problem: Problem, mask: relay.TensorType | te.Tensor) -> Problem:

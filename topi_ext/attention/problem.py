@@ -5,12 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._types import IntExpr
 
 BHND, BNHD = "BHND", "BNHD"
 LAYOUTS = (BHND, BHND, BHND, BHND)  # of query, key, value and result
+NO_PARTS = (None, None, None)
+PIECE = 8  # elements that kernels copy at once
+
+
+class Part(NamedTuple):
+    """Which elements of a tensor of any shape are those of a query, key or value, without a copy of them."""
+
+    shape: tuple[int, ...]  # (batch, heads, items, length)
+    strides: tuple[int, ...]  # of these, in elements; the last one is 1
+    first: int = 0  # element
+
+    @property
+    def last(self) -> int:
+        """The greatest place of an element."""
+        return self.first + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides))
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether kernels can copy the vectors by pieces."""
+        return all(place % PIECE == 0 for place in (self.first, *self.strides[:3]))
 
 
 @dataclass(frozen=True)
@@ -28,6 +48,7 @@ class Problem:
     layouts: tuple[str, ...] = LAYOUTS
     mask: tuple[int, ...] | None = None  # its shape
     mask_dtype: str | None = None
+    parts: tuple[Part | None, ...] = NO_PARTS  # where query, key and value are in tensors of any shape
 
     @property
     def lengths(self) -> tuple[tuple[int, int], ...]:
@@ -46,13 +67,26 @@ class Problem:
         outer = (self.heads, items) if self.layouts[3] == BHND else (items, self.heads)
         return (self.batch, *outer, length)
 
-    def strides(self, which: int) -> tuple[int, int, int, int]:
+    def part(self, which: int) -> Part | None:
+        """Where query, key or value are in a tensor of another shape, if they are."""
+        return self.parts[which] if which < len(self.parts) else None
+
+    def strides(self, which: int) -> tuple[int, ...]:
         """The strides of query, key, value or result, by batch, head, item and element."""
+        part = self.part(which)
+        if part is not None:
+            return part.strides
         items, length = self.lengths[which]
         of_batch = self.heads * items * length
         if self.layouts[which] == BHND:
             return of_batch, items * length, length, 1
         return of_batch, length, self.heads * length, 1
+
+    def at(self, which: int, *indices: IntExpr) -> IntExpr:
+        """Where the element of query, key, value or result at these indices is; the last may be missing."""
+        part = self.part(which)
+        place = offset(self.strides(which), *indices)
+        return place if part is None else place + part.first
 
     @property
     def mask_strides(self) -> tuple[int, ...]:
@@ -70,10 +104,13 @@ class Problem:
     @classmethod
     def from_json(cls, text: str) -> Problem:
         """The inverse of `to_json`."""
-        values: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(text).items()
-        }
-        return cls(**values)
+        values: dict[str, Any] = {name: _in_tuples(value) for name, value in json.loads(text).items()}
+        parts = tuple(part and Part(*part) for part in values.pop("parts"))
+        return cls(**values, parts=parts)
+
+
+def _in_tuples(value: Any) -> Any:
+    return tuple(map(_in_tuples, value)) if isinstance(value, list) else value
 
 
 def by_axis(shape: Sequence[int], layout: str) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import topi_ext
-from topi_ext.attention.op import NAME
+from topi_ext.attention.op import NAME, parts_of
 from topi_ext.attention.problem import BHND, BNHD
 
 from tvm import relay
@@ -139,7 +139,8 @@ def _again(attention: relay.Call, inputs: Sequence[relay.Expr], layouts: Sequenc
     """The same attention, with other inputs or layouts."""
     attrs, (query, key, value) = attention.attrs, inputs
     mask = attention.args[3] if attrs["has_mask"] else None
-    return topi_ext.attention(query, key, value, mask, scale=float(attrs["scale"]), layouts=layouts)
+    scale, parts = float(attrs["scale"]), parts_of(attrs)
+    return topi_ext.attention(query, key, value, mask, scale=scale, layouts=layouts, parts=parts)
 
 
 class RestoreAttention(RulePass):

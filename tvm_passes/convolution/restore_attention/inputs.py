@@ -49,12 +49,16 @@ def why_not(result: relay.Expr, views: Sequence[View]) -> str | None:
 
 
 def plan_for(views: Sequence[View], scores: Scores, axes: str) -> Plan | Refusal:
-    """The plan that needs the fewest transposes: either has batch and heads apart, or has all as heads."""
+    """The plan that needs the fewest transposes: either has batch and heads apart, or has all as heads.
+
+    Those that are apart go first: with strides of their own, they may be read in place, and written there.
+    """
     chains = [list(_below(view, is_scaled="D" in view.axes)) for view in views]
-    sizes = [(1, views[0].extents["G"])]
+    sizes = []
     for view in [*(view for chain in chains for view, _ in chain), *(view for _, view in scores.masks)]:
         if "B" in view.axes:
             sizes.append((view.extents["B"], view.extents["H"]))
+    sizes.append((1, views[0].extents["G"]))
     plans = [_plan(chains, scores, axes, size) for size in dict.fromkeys(sizes)]
     legal = [plan for plan in plans if plan is not None]
     if not legal:
