@@ -136,5 +136,6 @@ def tvm_dtype(elem_type: int | str) -> str:
         raise NotImplementedError(f"ONNX has no element type {elem_type}")
     name = onnx.TensorProto.DataType.Name(elem_type)
     if name not in ELEMENT_TYPES:
-        raise NotImplementedError(f"TVM has no tensors of type {name}")
+        instead = "leave out what works on text" if name == "STRING" else "export the model in float32"
+        raise NotImplementedError(f"TVM has no tensors of type {name}: {instead}")
     return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))

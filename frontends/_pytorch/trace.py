@@ -68,6 +68,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 _compiled_as_written(),
                 _constants_as_they_were(),
                 _data_as_detached(),
+                _quantized_without_observing(),
             ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
@@ -232,4 +233,25 @@ def _constants_as_they_were() -> Iterator[None]:
             if id(made_by) in builtins:  # so that functions are scripted meanwhile as ever
                 builtins[id(copied)] = builtins[id(made_by)]
                 stack.callback(builtins.pop, id(copied))  # and what torch adds meanwhile stays
+        yield
+
+
+@contextlib.contextmanager
+def _quantized_without_observing() -> Iterator[None]:
+    """Trace the fake quantization of `prepare_qat` by that alone: its operator changes the scale, too."""
+
+    def quantized(data: Any, observes: Any, quantizes: Any, *others: Any) -> torch.Tensor:
+        _low, _high, scale, zero, _averaging, smallest, largest, axis, is_per_channel, *_ = others
+        if observes.item():
+            raise ImportFailure(
+                "the model still observes what it is given, to quantize it, and its results depend on what "
+                "came before: call model.apply(torch.ao.quantization.disable_observer)"
+            )
+        if not quantizes.item():
+            return data
+        if is_per_channel:
+            return torch.fake_quantize_per_channel_affine(data, scale, zero, axis, smallest, largest)
+        return torch.fake_quantize_per_tensor_affine(data, scale, zero, smallest, largest)
+
+    with mock.patch.object(torch, "fused_moving_avg_obs_fake_quant", quantized):
         yield

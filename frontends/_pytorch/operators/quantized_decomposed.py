@@ -45,7 +45,7 @@ def quantize_per_tensor(converter: Converter, inputs: Inputs, input_types: Input
         inverse = relay.const(np.float32(1.0 / scale))
     else:  # torch takes it for a number of Python
         inverse = relay.cast(relay.const(1.0, "float64") / _scalar(relay.cast(scale, "float64")), "float32")
-    return _quantized(data, inverse, _scalar(_integer(converter, zero)), (low, high), dtype)
+    return _quantized(data, inverse, _scalar(integer(converter, zero)), (low, high), dtype)
 
 
 def dequantize_per_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -53,7 +53,7 @@ def dequantize_per_tensor(converter: Converter, inputs: Inputs, input_types: Inp
     data, scale, zero, dtype = *(inputs[place] for place in range(3)), _dtype_of_result(inputs[6])
     _ = inputs[3], inputs[4]  # the limits, which were those of quantizing
     scale = _scalar(scale if isinstance(scale, relay.Expr) else relay.const(scale, "float32"))
-    return _dequantized(converter, data, scale, _scalar(_integer(converter, zero)), None, dtype)
+    return _dequantized(converter, data, scale, _scalar(integer(converter, zero)), None, dtype)
 
 
 def quantize_per_channel(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -62,7 +62,7 @@ def quantize_per_channel(converter: Converter, inputs: Inputs, input_types: Inpu
     rank = len(converter.infer_shape(data))
     one = relay.const(1.0, converter.infer_type(scales).dtype)
     inverses = _along(relay.cast(one / scales, "float32"), axis, rank)
-    zeros = _along(_integer(converter, zeros), axis, rank)
+    zeros = _along(integer(converter, zeros), axis, rank)
     return _quantized(data, inverses, zeros, (low, high), dtype)
 
 
@@ -70,7 +70,7 @@ def dequantize_per_channel(converter: Converter, inputs: Inputs, input_types: In
     """TVM has none."""
     data, scales, zeros, axis, dtype = *(inputs[place] for place in range(4)), _dtype_of_result(inputs[7])
     _ = inputs[4], inputs[5]  # the limits, which were those of quantizing
-    zeros = relay.const(0) if zeros is None else _integer(converter, zeros)
+    zeros = relay.const(0) if zeros is None else integer(converter, zeros)
     return _dequantized(converter, data, scales, zeros, axis, dtype)
 
 
@@ -147,7 +147,7 @@ def _dtype_of_result(number: int | None) -> str:
     return dtype_name(number) or "float32"
 
 
-def _integer(converter: Converter, zero_point: Any) -> relay.Expr:
+def integer(converter: Converter, zero_point: Any) -> relay.Expr:
     if not isinstance(zero_point, relay.Expr):
         return relay.const(int(zero_point))
     if converter.infer_type(zero_point).dtype.startswith("float"):

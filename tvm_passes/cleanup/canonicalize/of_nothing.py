@@ -39,9 +39,10 @@ class NothingIsMade(Rule):
 
 
 class MeanOfNothing(Rule):
-    """Replace the mean or variance of no numbers with NaN, which it is in torch, ONNX Runtime and NumPy.
+    """Replace the mean or variance of no numbers with NaN, which it is in torch and NumPy.
 
-    Why legal: a sum of none, 0, divided by their number, 0, is NaN. TVM refuses to divide by a constant 0.
+    Why legal: a sum of none, 0, divided by their number, 0, is NaN, and ONNX leaves it open. TVM
+    refuses to divide by a constant 0.
     """
 
     data = wildcard()
