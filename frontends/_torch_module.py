@@ -56,10 +56,17 @@ def _instead_of(value: Any) -> str:
     return "return tensors, in lists, tuples, dicts or dataclasses, and leave out all else"
 
 
+def _has_mode(part: torch.nn.Module) -> bool:
+    """Whether it is not frozen: `eval()` gives a flag to the Python object of a frozen script, too."""
+    if isinstance(part, torch.jit.ScriptModule):
+        return bool(part._c.hasattr("training"))
+    return hasattr(part, "training")
+
+
 @contextlib.contextmanager
 def in_evaluation(model: torch.nn.Module) -> Iterator[None]:
     """Put the model in evaluation mode, then restore the flag of each of its parts."""
-    if not all(hasattr(part, "training") for part in model.modules()):
+    if not all(map(_has_mode, model.modules())):
         raise ImportFailure("a frozen script has no modes and weights: pass what torch.jit.freeze was given")
     flags = [(part, part.training) for part in model.modules()]
     with contextlib.suppress(NotImplementedError):  # of what torch.export made, which keeps its mode

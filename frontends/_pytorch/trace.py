@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -42,7 +42,10 @@ class TracedModel:
 def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedModel:
     """Trace `model` in evaluation mode, and leave it and torch's global state as they were."""
     if not isinstance(model, torch.nn.Module):
-        raise ImportFailure(f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}")
+        instead = _instead_of(model)
+        raise ImportFailure(
+            f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}{instead}"
+        )
     for part in model.modules():
         if _is_scripted_detector(part):
             raise ImportFailure(
@@ -82,8 +85,14 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
         shapes = ", ".join(f"{list(tensor.shape)} {tensor.dtype}" for tensor in inputs)
         frame = own_frame(error)
         where = f", at {frame}" if frame else ""
+        has_script = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
+        said = (
+            f"{line_of(error)}; pass the nn.Module that it was scripted from"
+            if has_script
+            else line_of(error)
+        )
         raise ImportFailure(
-            f"torch cannot trace {_name(model)} with inputs of {shapes}{where}: {line_of(error)}"
+            f"torch cannot trace {_name(model)} with inputs of {shapes}{where}: {said}"
         ) from error
     keep_masks_without_axes(module.inlined_graph, kept)
     if kept:
@@ -93,6 +102,15 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
     return TracedModel(
         module, _name(model), names, inputs, *outputs, _dtype(model, inputs), types_are_known=not is_scripted
     )
+
+
+def _instead_of(model: Any) -> str:
+    """What to pass in place of what is often taken for a model."""
+    if isinstance(model, torch.export.ExportedProgram):
+        return ": pass its module()"
+    if isinstance(model, Mapping):
+        return ": pass the model whose load_state_dict takes these weights"
+    return ": pass an instance of it" if isinstance(model, type) else ""
 
 
 class _FlatModel(torch.nn.Module):

@@ -16,6 +16,19 @@ def test_a_model_must_be_a_module(model):
 
 
 @pytest.mark.parametrize(
+    "model, advice",
+    [
+        (torch.export.ExportedProgram.__new__(torch.export.ExportedProgram), r"pass its module\(\)"),
+        (Plain().state_dict(), "pass the model whose load_state_dict takes these weights"),
+        (Plain, "pass an instance of it"),
+    ],
+)
+def test_what_is_often_taken_for_a_model(model, advice):
+    with pytest.raises(ImportFailure, match=f"model must be a torch.nn.Module.*: {advice}"):
+        from_pytorch(model, torch.rand(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
     "example, message",
     [
         ((1, 3, 8, 8), r"example_inputs\[0\] must be a tensor, not int"),

@@ -137,3 +137,20 @@ def test_numbers_that_depend_on_values_are_refused_or_right():
     run = runner(mod, quick())
     for x in (torch.rand(4, 3), torch.zeros(4, 3)):
         np.testing.assert_allclose(run(x.numpy())[0], OfRows()(x).numpy(), rtol=1e-5)
+
+
+def test_a_script_that_torch_cannot_trace():
+    script = torch.jit.script(ReturningNone())
+    with pytest.raises(ImportFailure, match=r"type None.*; pass the nn.Module that it was scripted from"):
+        from_pytorch(script, torch.rand(3))
+
+
+def test_a_frozen_script_that_was_put_in_evaluation_mode():
+    frozen = torch.jit.freeze(torch.jit.script(torch.nn.Conv2d(3, 4, 3).eval()))
+    with pytest.raises(ImportFailure, match=r"a frozen script .*: pass what torch.jit.freeze was given"):
+        from_pytorch(frozen.eval(), torch.rand(1, 3, 8, 8))
+
+
+class ReturningNone(torch.nn.Module):
+    def forward(self, x):
+        return x, None
