@@ -39,8 +39,11 @@ class Importer(ExportedProgramImporter):
 
     def _check_unsupported_func_type(self, nodes: list[fx.Node]) -> None:
         """TVM's own lists bare names."""
-        called = [node for node in nodes if node.op == "call_function"]
-        missing = [node for node in called if getattr(node.target, "__name__", "") not in self.convert_map]
+        missing = [
+            node
+            for node in nodes
+            if node.op == "call_function" and getattr(node.target, "__name__", "") not in self.convert_map
+        ]
         for node in missing:
             tags = getattr(node.target, "tags", ())
             if torch.Tag.nondeterministic_seeded in tags:
