@@ -51,7 +51,7 @@ ONLY_KNOWN = {
     *("Range", "Unique"),
 }
 # These are never computed at import: they are of weights at most, and take ONNX's reference long.
-NEVER_KNOWN = {*layers.converters(), *sampling.converters(), "DynamicQuantizeLinear"}
+NEVER_KNOWN = {*layers.converters(), *sampling.converters()}
 # Where a node may read sizes that only the run knows.
 TAKE_SIZES = selections.SHAPES | {("Resize", 3), ("Slice", 1), ("Tile", 1)}
 SUMMING = {*layers.converters(), *reductions.converters(), *sampling.converters()} - {

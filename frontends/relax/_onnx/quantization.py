@@ -22,11 +22,7 @@ IN_REFERENCE_SINCE = dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), 19)
 
 
 def converters() -> dict[str, Convert]:
-    return {
-        "DequantizeLinear": _dequantize,
-        "DynamicQuantizeLinear": _quantize_by_extremes,
-        "QuantizeLinear": _quantize,
-    }
+    return {"DequantizeLinear": _dequantize, "QuantizeLinear": _quantize}
 
 
 def _quantize(n: Node) -> relax.Expr:
@@ -43,18 +39,6 @@ def _quantize(n: Node) -> relax.Expr:
         steps = op.add(steps, _of_each(n, 2))
     limits = np.iinfo(dtype)
     return op.astype(n.emit(op.clip(n.emit(steps), limits.min, limits.max)), dtype)
-
-
-def _quantize_by_extremes(n: Node) -> list[relax.Expr]:
-    """With a step of 1 where all is zero, as ONNX Runtime; by ONNX's own definition it would be 0."""
-    x, zero = n.data(0), relax.const(0.0, "float32")
-    lowest = n.emit(op.minimum(n.emit(op.min(x)), zero))
-    span = n.emit(op.subtract(n.emit(op.maximum(n.emit(op.max(x)), zero)), lowest))
-    steps = n.emit(op.divide(span, relax.const(255.0, "float32")))
-    scale = n.emit(op.where(op.equal(span, zero), relax.const(1.0, "float32"), steps))
-    zero_point = n.emit(op.round(op.clip(op.subtract(zero, op.divide(lowest, scale)), 0, 255)))
-    places = op.add(n.emit(op.round(op.divide(x, scale))), zero_point)
-    return [op.astype(n.emit(op.clip(places, 0, 255)), "uint8"), scale, op.astype(zero_point, "uint8")]
 
 
 def _dequantize(n: Node) -> relax.Expr:
@@ -137,6 +121,44 @@ def _quantized_matmul(node: NodeProto, place: str) -> list[NodeProto]:
     ]
 
 
+def _dynamic(node: NodeProto, place: str) -> list[NodeProto]:
+    """With a step of 1 where all is zero, as ONNX Runtime; by ONNX's own definition it would be 0."""
+    (x,), (y, scale, zero_point) = node.input, [*node.output, "", ""][:3]
+    scale, zero_point = scale or f"{place}/scale", zero_point or f"{place}/zero_point"
+    numbers = {"zero": 0.0, "one": 1.0, "most": 255.0}
+    steps = {
+        "least": ("ReduceMin", x),
+        "greatest": ("ReduceMax", x),
+        "lowest": ("Min", "least", "zero"),
+        "highest": ("Max", "greatest", "zero"),
+        "span": ("Sub", "highest", "lowest"),
+        "is_zero": ("Equal", "span", "zero"),
+        "step": ("Div", "span", "most"),
+        "scale": ("Where", "is_zero", "one", "step"),
+        "below": ("Div", "lowest", "scale"),
+        "above": ("Sub", "zero", "below"),
+        "inside": ("Clip", "above", "zero", "most"),
+        "whole": ("Round", "inside"),
+    }
+    names = {name: f"{place}/{name}" for name in (*numbers, *steps)} | {x: x, "scale": scale}
+    return [
+        *(
+            helper.make_node("Constant", [], [names[name]], value_float=each)
+            for name, each in numbers.items()
+        ),
+        *(
+            _made(op_type, [names[each] for each in read], names[name], **_whole_tensor(op_type))
+            for name, (op_type, *read) in steps.items()
+        ),
+        _made("Cast", [names["whole"]], zero_point, to=TensorProto.UINT8),
+        _made("QuantizeLinear", [x, scale, zero_point], y),
+    ]
+
+
+def _whole_tensor(op_type: str) -> dict[str, int]:
+    return {"keepdims": 0} if op_type.startswith("Reduce") else {}
+
+
 def _inputs(node: NodeProto, count: int) -> list[str]:
     return [*node.input, *[""] * (count - len(node.input))]
 
@@ -167,6 +189,7 @@ def _made(
 # Nodes that read the inputs of one and write its outputs; the names between begin with a place.
 BY_OTHERS: dict[str, Callable[[NodeProto, str], list[NodeProto]]] = {
     "ConvInteger": _integer_conv,
+    "DynamicQuantizeLinear": _dynamic,
     "MatMulInteger": _integer_matmul,
     "QLinearConv": _quantized_conv,
     "QLinearMatMul": _quantized_matmul,
