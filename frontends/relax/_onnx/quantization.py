@@ -147,7 +147,7 @@ def _dynamic(node: NodeProto, place: str) -> list[NodeProto]:
             for name, each in numbers.items()
         ),
         *(
-            _made(op_type, [names[each] for each in read], names[name], **_whole_tensor(op_type))
+            _made(op_type, [names[each] for each in read], names[name], _of_all(op_type))
             for name, (op_type, *read) in steps.items()
         ),
         _made("Cast", [names["whole"]], zero_point, to=TensorProto.UINT8),
@@ -155,8 +155,8 @@ def _dynamic(node: NodeProto, place: str) -> list[NodeProto]:
     ]
 
 
-def _whole_tensor(op_type: str) -> dict[str, int]:
-    return {"keepdims": 0} if op_type.startswith("Reduce") else {}
+def _of_all(op_type: str) -> list[AttributeProto]:
+    return [helper.make_attribute("keepdims", 0)] if op_type.startswith("Reduce") else []
 
 
 def _inputs(node: NodeProto, count: int) -> list[str]:
