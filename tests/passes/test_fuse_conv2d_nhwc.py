@@ -392,6 +392,7 @@ def fused(make, **options):
         (fused(lambda x, y: relay.add(y, relay.const(numbers(6, 7, 1)))), ["add"], "not per-channel"),
         (fused(lambda x, y: clip(clip(clip(y)))), ["clip"], "two activations already"),
         (fused(lambda x, y: relay.clip(y, 1.0, -1.0)), ["clip"], "the wrong way round"),
+        (fused(lambda x, y: relay.clip(y, 1e-8, 1.0)), ["clip"], "too small for half precision"),
         (fused(lambda x, y: prelu(relay.nn.relu(y))), ["nn.prelu"], "the first activation only"),
         (fused(lambda x, y: relay.nn.prelu(y, vector(7), axis=2)), ["nn.prelu"], "along the channel axis"),
         (

@@ -80,10 +80,20 @@ def by_one(y, number):
     return relay.nn.conv2d(y, filled(number, 4, 8, 1, 1), channels=4, kernel_size=(1, 1))
 
 
+def by_few(y, number):
+    """A filter of each channel, divided by ones, and by one other number where the filter is 0."""
+    divisors = np.array([1, number, 1, 1, 1, 1, 1, 1], "float32").reshape(-1, 1, 1)
+    y = relay.multiply(y, relay.const((divisors == 1).astype("float32")))
+    return convolution(relay.divide(y, relay.const(divisors)), 4, 8)
+
+
 NOT_HALF = {
     "a large bias": lambda y: relay.add(convolution(y, 8, 8), filled(1e6, 8, 1, 1)),
     "large weights": lambda y: by_one(y, 1e5),
     "small weights": lambda y: by_one(y, 1e-9),
+    "a small bound": lambda y: relay.log(relay.clip(by_one(y, -1.0), 1e-8, 1.0)),
+    "a large bound": lambda y: by_one(relay.clip(y, 0.0, 1e9), 1.0),
+    "a small divisor among others": lambda y: by_few(y, 1e-9),
     "a divisor that is not 0": lambda y: convolution(relay.divide(y, relay.add(y, relay.const(1e-9))), 4, 8),
 }
 

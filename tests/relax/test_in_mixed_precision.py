@@ -136,6 +136,11 @@ def pool(size):
 
 STAYS = {
     "divisors": (lambda y: relax.op.divide(y, relax.op.add(y, number(3.0))), "divide", "float32"),
+    "small divisors among others": (
+        lambda y: relax.op.divide(y, relax.const(np.array([1e-9, 1, 1, 1], "float32"))),
+        "divide",
+        "float32",
+    ),
     "large windows": (pool(5), "avg_pool2d", "float32"),
     "large constants": (lambda y: relax.op.multiply(y, number(1e5)), "multiply", "float32"),
     "small bounds": (lambda y: relax.op.clip(y, 1e-6, 1.0), "clip", "float32"),

@@ -22,6 +22,15 @@ def holds(dtype: str, value: np.ndarray | None) -> bool:
     return bool(greatest == 0 or least <= greatest <= most)
 
 
+def holds_each(dtype: str, value: np.ndarray | None) -> bool:
+    """Whether each number in a constant but 0 is a normal one of this type, so that none becomes 0."""
+    if value is None:
+        return True
+    least, most = RANGES[dtype]
+    magnitudes = np.abs(value[np.isfinite(value) & (value != 0)])
+    return bool(((least <= magnitudes) & (magnitudes <= most)).all())
+
+
 class ChosenForHalf:
     """The nodes to compute in half precision, `chosen`: those that gain from it, and some that follow them.
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from topi_ext.attention.op import NAME as ATTENTION
 from topi_ext.conv2d_nhwc.problem import INT8
 from topi_ext.corrections.convert_layout import GRID_SAMPLE, GROUP_NORM, LAYER_NORM, MULTISCALE_ROI_ALIGN
@@ -18,7 +20,7 @@ from tvm import relay
 from tvm.relay.transform.mixed_precision import MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW
 
 from ..engine.expressions import constant, op_name, operands
-from .half_precision import MAX_WINDOW, holds
+from .half_precision import MAX_WINDOW, holds, holds_each
 
 CONV2D_NHWC = "topi_ext.conv2d_nhwc"
 
@@ -63,7 +65,12 @@ def why_not_half(node: relay.Expr, dtype: str) -> str | None:
         return f"stays float32: in {dtype} the divisor may become 0"
     if name.startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > MAX_WINDOW:
         return f"stays float32: it sums more than {MAX_WINDOW} pixels"
-    if not all(holds(dtype, constant(data)) for data in data_of(node) if is_float32(data)):
+    constants = [constant(data) for data in data_of(node) if is_float32(data)]
+    if name == "clip":
+        constants.append(np.array([node.attrs.a_min, node.attrs.a_max], "float32"))
+    # 0 in place of a small bound or divisor may make what is computed of it infinite.
+    is_held = holds_each if name in ("clip", "divide") else holds
+    if not all(is_held(dtype, each) for each in constants):
         return f"stays float32: a constant is out of the range of {dtype}"
     return None
 

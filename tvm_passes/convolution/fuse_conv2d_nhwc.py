@@ -43,7 +43,7 @@ from .fused_call import (
     why_no_activation,
     why_no_residual,
     why_no_shuffle,
-    why_not_in_order,
+    why_not_taken_in,
 )
 
 
@@ -201,7 +201,7 @@ class WithActivation(_Grow):
                 return refusal
             call.slope = match.root.args[1]
         activation = activation_as_given(match.root)
-        refusal = why_not_in_order(activation) or why_no_activation(call)
+        refusal = why_not_taken_in(activation) or why_no_activation(call)
         if refusal is None:
             call.activate(activation)
         return refusal or call

@@ -9,6 +9,7 @@ from topi_ext.conv2d_nhwc.problem import INT8, GivenActivation
 
 from tvm.ir import Attrs
 
+from ..analysis.half_precision import RANGES
 from ..engine.contract import Expr, Refusal
 
 QUANTIZED = "the convolution has scaled and rounded its result to int8"  # why nothing can follow
@@ -78,11 +79,15 @@ def why_no_shuffle(call: FusedCall) -> Refusal | None:
     return None
 
 
-def why_not_in_order(activation: GivenActivation) -> Refusal | None:
-    """Why an activation has no meaning in the operators of `topi_ext`, or None."""
+def why_not_taken_in(activation: GivenActivation) -> Refusal | None:
+    """Why the operators of `topi_ext` do not take in an activation, in any type; or None."""
     name, *bounds = activation if isinstance(activation, tuple) else (activation,)
-    if name == "clip" and not bounds[0] <= bounds[1]:
+    if name != "clip":
+        return None
+    if not bounds[0] <= bounds[1]:
         return Refusal("the bounds of the clip are the wrong way round")
+    if any(0 < abs(bound) < RANGES["float16"][0] for bound in bounds):
+        return Refusal("a bound of the clip is too small for half precision, where it may become 0")
     return None
 
 

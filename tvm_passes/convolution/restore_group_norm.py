@@ -22,7 +22,7 @@ from ..analysis.scalar_functions import activation_of, call_below
 from ..engine.expressions import constant, op_name
 from ..engine.match import any_op
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .fused_call import activation_as_given, why_not_in_order
+from .fused_call import activation_as_given, why_not_taken_in
 from .normalization import (
     BetweenCasts,
     DividedDifference,
@@ -203,7 +203,7 @@ class WithActivation(Rule):
         if match.used_elsewhere(match.norm):
             return Refusal("the normalized data are used elsewhere, too")
         activation = activation_as_given(match.root)
-        return why_not_in_order(activation) or activation
+        return why_not_taken_in(activation) or activation
 
     def rewrite(self, match: Match, plan: GivenActivation) -> relay.Expr:
         return again(match.norm, match.norm.args[0], activation=plan)

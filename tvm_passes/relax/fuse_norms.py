@@ -15,7 +15,7 @@ import tvm
 from tvm.ir import Attrs, Expr
 from tvm.relax.dpl import is_op, wildcard
 
-from ..convolution.fused_call import given_activation, why_not_in_order
+from ..convolution.fused_call import given_activation, why_not_taken_in
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import dtype_of, op_name, shape_of
 from .rule_pass import rule_pass
@@ -100,7 +100,7 @@ class WithActivation(_BehindNorm):
         if match.graph.users(match.norm) != [match.root]:
             return Refusal("the result of the normalization has other users")
         activation = ACTIVATIONS[op_name(match.root)](match.root)
-        return why_not_in_order(activation) or activation
+        return why_not_taken_in(activation) or activation
 
     def rewrite(self, match: Match, plan: GivenActivation) -> Expr:
         attrs, (data, *scales) = match.norm.attrs, match.norm.args

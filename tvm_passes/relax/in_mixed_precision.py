@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Expr
 
-from ..analysis.half_precision import MAX_WINDOW, RANGES, ChosenForHalf, holds
+from ..analysis.half_precision import MAX_WINDOW, RANGES, ChosenForHalf, holds, holds_each
 from ..convolution.fused_call import FusedCall
 from ..convolution.rounding import rounded_constant
 from ..engine.report import PassReport, publish
@@ -129,7 +129,9 @@ class _Half(ChosenForHalf):
         constants = [self.graph.constant(each) for each in self._operands(node)]
         if name == "relax.clip":
             constants += map(np.asarray, bounds_of(node))
-        if not all(holds(self.dtype, each) for each in constants):
+        # 0 in place of a small bound or divisor may make what is computed of it infinite.
+        is_held = holds_each if name in ("relax.clip", "relax.divide") else holds
+        if not all(is_held(self.dtype, each) for each in constants):
             return f"stays float32: a constant is out of the range of {self.dtype}"
         return None
 

@@ -16,7 +16,7 @@ from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
 from ..analysis.known_activations import MAX_OPERATORS, known_activation
-from ..convolution.fused_call import FusedCall, why_no_activation, why_not_in_order
+from ..convolution.fused_call import FusedCall, why_no_activation, why_not_taken_in
 from ..engine.contract import NO_MATCH, Answer, Match, Refusal
 from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, op_name, tensors_of
 from .take_in import CONVOLUTION, Grow, TakeIn, has_type_of, of_channels, of_filters, why_complete
@@ -40,7 +40,7 @@ class WithActivation(Grow):
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
         activation = ACTIVATIONS[op_name(match.root)](match.root)
-        return why_not_in_order(activation) or _activated(call, activation)
+        return why_not_taken_in(activation) or _activated(call, activation)
 
 
 class WithPRelu(TakeIn):
