@@ -35,6 +35,7 @@ if TYPE_CHECKING or HAS_RELAY:
     from .conv2d_nhwc_in_place import conv2d_nhwc_in_place
     from .full_after import full_after
     from .paste_masks_over import paste_masks_over
+    from .slice_by_lengths import slice_by_lengths
 else:
     __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(__name__)
 
@@ -62,6 +63,7 @@ __all__ = [
     "rasterize_polylines",
     "roi_align",
     "roi_pool",
+    "slice_by_lengths",
     "transform_points",
     "warp_affine",
     "warp_perspective",

@@ -40,6 +40,7 @@ else:
         from .cleanup.combine_transposes import CombineTransposes
         from .cleanup.limit_fusion import LimitFusion
         from .cleanup.separate_scalars import SeparateScalars
+        from .cleanup.slice_by_lengths import SliceByLengths
         from .cleanup.spare_kernels import SpareKernels
         from .convolution.align_filters import AlignFilters
         from .convolution.attend_in_place import AttendInPlace
@@ -149,6 +150,7 @@ __all__ = [
     "SelectBeforeConvolution",
     "SeparateScalars",
     "SinkDepthToSpace",
+    "SliceByLengths",
     "SpareKernels",
     "SplitConcatenate",
     "UpsampleByShuffle",

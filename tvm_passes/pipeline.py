@@ -28,6 +28,7 @@ from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.limit_fusion import LimitFusion
 from .cleanup.separate_scalars import SeparateScalars
+from .cleanup.slice_by_lengths import SliceByLengths
 from .cleanup.spare_kernels import SpareKernels
 from .convolution.align_filters import AlignFilters
 from .convolution.attend_in_place import AttendInPlace
@@ -305,7 +306,8 @@ def _in_nhwc(
     target: tvm.target.Target | None, dtype: str, calibration: Calibration | None
 ) -> tvm.transform.Sequential:
     half = {"float32": None, "int8": "float16"}.get(dtype, dtype)
-    converted = ConvertToNHWC(target, to_be=half), CombineTransposes()
+    # Slices first: those of bounds in tensors stay in NCHW.
+    converted = SliceByLengths(), ConvertToNHWC(target, to_be=half), CombineTransposes()
     if half is None:
         fuse = FuseConv2dNHWC(also_float32=has_onednn(target), target=target)
         return _stage("in NHWC", *converted, fuse)
@@ -333,6 +335,7 @@ def _in_nhwc(
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
     # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
     passes = [
+        SliceByLengths(),
         *([AttendInPlace()] if is_for_gpu(target) else []),  # in the layouts and types that are computed
         SpareKernels(),
         *([ConcatenateInPlace(target)] if is_for_gpu(target) else []),  # a split is read as a whole by now

@@ -221,8 +221,9 @@ def register_operator(
     type_relation: Callable,
     shape_function: Callable | None,
     implementation_for: Callable,
+    is_variadic: bool = False,
 ) -> None:
-    """Register an operator; see `topi_ext._register.register`."""
+    """Register an operator; see `topi_ext._register.register`. `is_variadic`: any number of arguments."""
 
     def strategy(
         attrs: Attrs, inputs: Sequence[te.Tensor], _out_type: Type, target: tvm.target.Target
@@ -242,7 +243,7 @@ def register_operator(
 
     registry.register(name, description)
     operator = relay.op.get(name)
-    operator.set_num_inputs(len(arguments))
+    operator.set_num_inputs(-1 if is_variadic else len(arguments))
     for argument, meaning in arguments.items():
         operator.add_argument(argument, "Tensor", meaning)
     operator.set_attrs_type_key("DictAttrs")

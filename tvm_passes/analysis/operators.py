@@ -134,6 +134,7 @@ OPERATORS: dict[str, Operator] = {
     "dyn.broadcast_to": Operator(TAKEN, sizes=(1,)),
     "dyn.reshape": Operator(SAME, sizes=(1,)),
     "dyn.strided_slice": Operator(TAKEN, sizes=(1, 2, 3)),
+    "topi_ext.slice_by_lengths": Operator(TAKEN),
     "expand_dims": Operator(SAME),
     "gather": Operator(TAKEN),
     "gather_nd": Operator(TAKEN),
