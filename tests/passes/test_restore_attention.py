@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torchvision.models.maxvit import PartitionAttentionLayer
+from torchvision.models.swin_transformer import ShiftedWindowAttention
 
 import frontends
 import topi_ext
@@ -17,6 +19,7 @@ from tests.helpers import (
     module,
     numbers,
     ops,
+    quick,
     refusals,
     run,
 )
@@ -65,6 +68,20 @@ def masked(mask, split=True):
     return change
 
 
+def of_windows(scores):
+    """As Swin: a mask of each head, then one of each window, which is the same for both images."""
+    images, windows, heads = 1, BATCH, HEADS
+    scores = relay.reshape(scores, (BATCH, HEADS, QUERIES, KEYS)) + relay.const(MASK[:1])
+    scores = relay.reshape(scores, (images, windows, heads, QUERIES, KEYS)) + relay.const(MASK[None, :, :1])
+    return relay.reshape(scores, (GROUPS, QUERIES, KEYS))
+
+
+def with_more_axes(scores):
+    scores = relay.reshape(scores, (BATCH, HEADS, QUERIES, 1, 1, KEYS))
+    scores = relay.reshape(relay.transpose(scores, [4, 0, 1, 2, 5, 3]), (1, BATCH, HEADS, QUERIES, KEYS))
+    return relay.reshape(scores + relay.const(MASK[:1]), (GROUPS, QUERIES, KEYS))
+
+
 def flip_all(q, k, v):
     """(v^T softmax^T)^T, where the softmax is over the first axis of each matrix."""
     scores = product(k, q) * const(0.3)
@@ -106,6 +123,8 @@ SPELLINGS = {
     "a mask of batch and heads together": lambda q, k, v: spelled(
         q, k, v, masked(MASK.reshape(GROUPS, QUERIES, KEYS), split=False)
     ),
+    "masks of windows and of heads": lambda q, k, v: spelled(q, k, v, of_windows),
+    "axes of extent 1 that move": lambda q, k, v: spelled(q, k, v, with_more_axes),
     "two masks": lambda q, k, v: spelled(q, k, v, lambda s: masked(MASK)(s) + relay.const(MASK[0, 0])),
 }
 
@@ -265,6 +284,37 @@ class OfTorch(nn.Module):
 
     def forward(self, x):
         return self.layer(x, x, x, **self.options)[0]
+
+
+def of_swin():
+    """Of windows that are shifted, and padded."""
+    return ShiftedWindowAttention(32, [4, 4], [2, 2], 4)
+
+
+def of_maxvit():
+    sizes = 32, 8, 4, "grid", (8, 8), 2
+    return PartitionAttentionLayer(*sizes, nn.GELU, nn.LayerNorm, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (of_swin, (1, 9, 10, 32)),
+        (of_swin, (2, 9, 10, 32)),
+        (of_maxvit, (1, 32, 8, 8)),
+        (of_maxvit, (2, 32, 8, 8)),
+    ],
+    ids=["Swin", "two by Swin", "MaxViT", "two by MaxViT"],
+)
+def test_windows(make, shape):
+    torch.manual_seed(0)
+    model, image = make().eval(), torch.rand(shape)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    after, _ = apply(RestoreAttention(), imported(model, image, False, None))
+    assert "nn.softmax" not in ops(after) and len(calls_of(after, NAME)) == 1
+    (found,) = run(after, image.numpy(), target=quick())
+    np.testing.assert_allclose(found, model(image).detach().numpy(), 1e-4, 1e-5)
 
 
 MODELS = {

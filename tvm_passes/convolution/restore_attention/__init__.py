@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import topi_ext
@@ -18,7 +19,7 @@ from ...engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePa
 from ..reshape_back import ReshapeBack
 from .inputs import Plan, plan_for, why_not
 from .scores import scores_of, softmax_below
-from .views import View, layout_of, operands
+from .views import GROUP, Axis, View, layout_of, operands
 
 
 class ProductsAroundSoftmax(Rule):
@@ -35,8 +36,8 @@ class ProductsAroundSoftmax(Rule):
     pattern = is_op("nn.batch_matmul")(wildcard(), wildcard())
 
     def plan(self, match: Match) -> Plan | Refusal | Answer:
-        for side, axes in enumerate(("GNE", "GEN")):
-            both = operands(View(match.root, axes), "M")
+        for side, axes in enumerate(("NE", "EN")):
+            both = operands(View(match.root, (GROUP, *axes)), "M")
             found = softmax_below(both[side])
             if found is not None:
                 return _plan(match, *found, both[1 - side], axes)
@@ -47,7 +48,7 @@ class ProductsAroundSoftmax(Rule):
         result = topi_ext.attention(
             query, key, value, plan.mask, scale=plan.scale, layouts=(*plan.layouts, BHND)
         )
-        result = result if plan.axes == "GNE" else relay.transpose(result, [0, 1, 3, 2])
+        result = result if plan.axes == "NE" else relay.transpose(result, [0, 1, 3, 2])
         return relay.reshape(result, known_shape(match.root))
 
 
@@ -85,11 +86,12 @@ class TransposeOfResult(Rule):
         if op_name(attention) != NAME or str(attention.attrs["layouts"][3]) != BHND:
             return NO_MATCH
         batch, heads, *rest = known_shape(attention)
-        if shape is None or order is None or len(shape) not in (3, 4) or list(shape[-2:]) != rest:
+        if shape is None or order is None or len(shape) < 3 or list(shape[-2:]) != rest:
             return NO_MATCH
-        axes = "BHNE" if len(shape) == 4 else "GNE"
-        after = "".join(axes[axis] for axis in order)
-        if layout_of(after, dict(zip(axes, shape)), (batch, heads)) != BNHD:
+        groups = len(shape) - 2
+        strides = (GROUP * math.prod(shape[at + 1 : groups]) for at in range(groups))
+        axes: list[Axis] = [*strides, "N", "E"]
+        if layout_of([(axes[axis], shape[axis]) for axis in order], (batch, heads)) != BNHD:
             return NO_MATCH
         inside = [match.root, *passed]
         if any(user not in inside for node in passed for user in match.graph.users(node)):

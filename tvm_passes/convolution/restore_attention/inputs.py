@@ -16,7 +16,7 @@ from tvm import relay
 from ...engine.expressions import known_shape, static_shape
 from ...engine.rule import Refusal
 from .scores import Scores
-from .views import View, layout_of, moved, scaled
+from .views import GROUP, NONE, Axis, View, layout_of, moved, scaled
 
 Size = tuple[int, int]  # of the batch, and the number of heads
 
@@ -26,7 +26,7 @@ class Plan(NamedTuple):
     mask: relay.Expr | None
     scale: float
     layouts: list[str]
-    axes: str  # of the result
+    axes: str  # of the result, behind batch and heads
 
 
 def why_not(result: relay.Expr, views: Sequence[View]) -> str | None:
@@ -34,7 +34,7 @@ def why_not(result: relay.Expr, views: Sequence[View]) -> str | None:
     shapes = [static_shape(each) for each in (result, *(view.expr for view in views))]
     if any(shape is None for shape in shapes):
         return "a shape is dynamic"
-    if any(view.extents["G"] != known_shape(result)[0] for view in views):
+    if any(known_shape(view.expr)[0] != known_shape(result)[0] for view in views):
         return "one operand serves all items of the batch"
     dtypes = {each.checked_type.dtype for each in (result, *(view.expr for view in views))}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS):
@@ -54,11 +54,10 @@ def plan_for(views: Sequence[View], scores: Scores, axes: str) -> Plan | Refusal
     Those that are apart go first: with strides of their own, they may be read in place, and written there.
     """
     chains = [list(_below(view, is_scaled="D" in view.axes)) for view in views]
-    sizes = []
-    for view in [*(view for chain in chains for view, _ in chain), *(view for _, view in scores.masks)]:
-        if "B" in view.axes:
-            sizes.append((view.extents["B"], view.extents["H"]))
-    sizes.append((1, views[0].extents["G"]))
+    seen = [*(view for chain in chains for view, _ in chain), *(view for _, view in scores.masks)]
+    whole = known_shape(views[0].expr)[0]
+    heads = {axis for view in seen for axis, extent in view.along if isinstance(axis, int) and extent > 1}
+    sizes = [(whole // each, each) for each in sorted(heads - {NONE, GROUP})] + [(1, whole)]
     plans = [_plan(chains, scores, axes, size) for size in dict.fromkeys(sizes)]
     legal = [plan for plan in plans if plan is not None]
     if not legal:
@@ -88,9 +87,7 @@ def _plan(
     """The plan for this size; None if a mask has another one."""
     inputs, layouts, scale = [], [], scores.scale
     for chain in chains:
-        fitting = [
-            (each, layout) for each in chain if (layout := layout_of(each[0].axes, each[0].extents, size))
-        ]
+        fitting = [(each, layout) for each in chain if (layout := layout_of(each[0].along, size))]
         (view, factor), layout = fitting[-1] if fitting else (chain[0], BHND)
         given = view.expr if fitting else relay.transpose(view.expr, [0, 2, 1])
         inputs.append(relay.reshape(given, _shape(view, layout, size)))
@@ -104,7 +101,7 @@ def _plan(
 
 def _shape(view: View, layout: str, size: Size) -> list[int]:
     """The shape of a view in a layout."""
-    extents = {**view.extents, "B": size[0], "H": size[1]}
+    extents: dict[Axis, int] = {**view.extents, "B": size[0], "H": size[1]}
     kinds = {"B": "B", "H": "H", "N": "NM", "D": "DE"}
     return [next(extents[name] for name in kinds[axis] if name in extents) for axis in layout]
 
@@ -115,8 +112,25 @@ def _aligned(mask: relay.Expr, view: View, size: Size) -> relay.Expr | None:
     if shape is None or dtype not in FLOATS:
         return None
     shape = (1,) * (len(view.axes) - len(shape)) + shape
-    if view.axes == "GNM":
-        shape = (*((1, 1) if shape[0] == 1 else size), *shape[1:])
-    elif view.axes != "BHNM" or (known_shape(view.expr)[:2] != size and shape[:2] != (1, 1)):
+    *outer, query, key = [axis for axis, extent in view.along if isinstance(axis, str) or extent > 1]
+    if (query, key) != ("N", "M") or outer != sorted(outer, key=_stride, reverse=True):
         return None
+    sides: list[list[int]] = [[], []]  # the axes of the batch, and those of heads; one may be of both
+    for at, (axis, extent) in enumerate(view.along):
+        if isinstance(axis, int) and extent > 1:
+            sides[0] += [at] if axis * extent > size[1] else []
+            sides[1] += [at] if axis < size[1] else []
+    is_split = bool(set(sides[0]) & set(sides[1]))
+    for side in [sides[0] + sides[1]] if is_split else sides:
+        if any(shape[at] > 1 for at in side):  # such as one mask of the windows for all images
+            shape = tuple(view.along[at][1] if at in side else extent for at, extent in enumerate(shape))
+    if shape != static_shape(mask):
+        mask = relay.broadcast_to(mask, shape)
+    batch, heads = (math.prod(shape[at] for at in side) for side in sides)
+    ends = [shape[view.axes.index(axis)] for axis in "NM"]
+    shape = (*((size if batch > 1 else (1, 1)) if is_split else (batch, heads)), *ends)
     return relay.reshape(mask if dtype == "float32" else relay.cast(mask, "float32"), shape)
+
+
+def _stride(axis: Axis) -> int:
+    return axis if isinstance(axis, int) else 0

@@ -8,7 +8,7 @@ from tvm import relay
 
 from ...engine.expressions import either_way, op_name, static_shape
 from ...engine.rule import Refusal
-from .views import View, moved, scaled, uncast
+from .views import GROUP, View, moved, scaled, uncast
 
 UNKNOWN = Refusal("the softmax is not of a product of queries and keys, scaled and masked")
 
@@ -50,7 +50,7 @@ def scores_of(view: View) -> Scores | Refusal:
     passed.append(below.expr)
     if op_name(below.expr) == "add":
         return _masked(below, scale, passed)
-    return Scores(below, scale, [], passed) if sorted(below.axes) == ["G", "M", "N"] else UNKNOWN
+    return Scores(below, scale, [], passed) if set(below.axes) == {GROUP, "M", "N"} else UNKNOWN
 
 
 def _masked(view: View, scale: float, passed: list[relay.Expr]) -> Scores | Refusal:
