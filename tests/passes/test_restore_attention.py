@@ -93,6 +93,9 @@ SPELLINGS = {
     "divided": lambda q, k, v: spelled(q, k, v, lambda s: s / const(3.0)),
     "scale first": lambda q, k, v: spelled(q, k, v, lambda s: const(0.3) * s),
     "scaled queries and keys": lambda q, k, v: spelled(q * const(0.5), k / const(2.0), v, lambda s: s),
+    "scaled by roots": lambda q, k, v: spelled(
+        q * relay.rsqrt(const(3.0)), k, v, lambda s: s / relay.sqrt(const(2.0))
+    ),
     "not scaled": lambda q, k, v: spelled(q, k, v, lambda s: s),
     "keys transposed": lambda q, k, v: product(
         relay.nn.softmax(product(q, flipped(k), transpose_b=False)), v, transpose_b=False
@@ -190,6 +193,10 @@ REFUSED = {
         UNKNOWN,
     ),
     "divided by 0": (lambda q, k, v: spelled(q, k, v, lambda s: s / const(0.0)), UNKNOWN),
+    "the root of a negative number": (
+        lambda q, k, v: spelled(q, k, v, lambda s: s * relay.sqrt(const(-1.0))),
+        UNKNOWN,
+    ),
     "a constant divided": (lambda q, k, v: spelled(q, k, v, lambda s: const(0.3) / s), UNKNOWN),
     "a mask of other heads": (
         lambda q, k, v: spelled(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Union
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Union
 
 from topi_ext.attention.op import FLOATS
 from topi_ext.attention.problem import BHND, BNHD
@@ -21,6 +21,7 @@ from ...engine.expressions import either_way, known_shape, op_name, scalar, stat
 Axis = Union[str, int]
 GROUP = 1
 NONE = 0  # an axis of extent 1 that is none of these
+ROOTS: dict[str, Callable[[float], float]] = {"sqrt": math.sqrt, "rsqrt": lambda x: 1 / math.sqrt(x)}
 
 
 class View(NamedTuple):
@@ -54,12 +55,21 @@ def scaled(view: View) -> tuple[View, float] | None:
     if name not in ("multiply", "divide"):
         return None
     for data, number in either_way(view.expr)[: 2 if name == "multiply" else 1]:
-        factor = scalar(number)
+        factor = _factor(number)
         if isinstance(factor, float) and static_shape(data) == static_shape(view.expr):
             if name == "divide":
                 factor = 1 / factor if factor else math.inf
             return (View(data, view.axes), factor) if math.isfinite(factor) else None
     return None
+
+
+def _factor(number: relay.Expr) -> Any:
+    """The value of a constant, or of the root of one, as importers spell `length**-0.5`."""
+    root = ROOTS.get(op_name(number) or "")
+    if root is None:
+        return scalar(number)
+    square = scalar(number.args[0])
+    return root(square) if isinstance(square, float) and square > 0 else None
 
 
 def uncast(view: View) -> View | None:
