@@ -29,7 +29,10 @@ def _check(triple: str, processor: str, features: tuple[str, ...]) -> None:
     if known and processor not in (*map(str, known), "generic"):
         near = difflib.get_close_matches(processor, map(str, known))
         hint = f", but {', '.join(near)}" if near else ""
-        raise ValueError(f"-mcpu: LLVM {_version()} has no processor {processor!r}{hint}")
+        raise ValueError(
+            f"-mcpu: LLVM {_version()} has no processor {processor!r}{hint}; give an older one that it "
+            "knows, or topi_ext.cpu_target() for this machine (--target native)"
+        )
     for feature in features:
         if feature[:1] not in ("+", "-"):
             raise ValueError(f"-mattr: {feature!r} says neither + nor -: give such as +{feature}")

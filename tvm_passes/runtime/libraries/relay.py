@@ -86,7 +86,6 @@ def built(
     check_parameters([(param.name_hint, param.checked_type) for param in mod["main"].params])
     target = tvm.target.Target(target)
     with quiet(), without_collector(), _at_level_3():
-        _check_processor(target)
         is_for_cpu = target.kind.name == "llvm"
         try:
             is_static = _is_static(mod)
@@ -112,23 +111,6 @@ def _built(
     if target.kind.name == "cuda":
         plan_memory(lib)
     return lib
-
-
-def _check_processor(target: tvm.target.Target) -> None:
-    """Warn once; TVM itself says for each kernel, on standard error, that it takes a generic CPU."""
-    name = str(target.attrs.get("mcpu", ""))
-    if target.kind.name == "llvm" and name and name not in _processors(target):
-        warnings.warn(
-            f"compile: LLVM does not know the processor {name!r}: it compiles for a generic one; give an "
-            "older one that it knows, or topi_ext.cpu_target() for this machine (--target native)",
-            stacklevel=4,
-        )
-
-
-def _processors(target: tvm.target.Target) -> list[str]:
-    """The processors that LLVM knows, or just the target's own where TVM cannot list them."""
-    list_ = tvm.get_global_func("target.llvm_get_cpu_archlist", allow_missing=True)
-    return [str(each) for each in (list_(target) if list_ else target.attrs["mcpu"])]
 
 
 def _at_level_3() -> AbstractContextManager[Any]:
