@@ -39,6 +39,7 @@ else:
         from .cleanup.canonicalize import Canonicalize, canonical_pipeline
         from .cleanup.combine_transposes import CombineTransposes
         from .cleanup.limit_fusion import LimitFusion
+        from .cleanup.separate_max_pools import SeparateMaxPools
         from .cleanup.separate_scalars import SeparateScalars
         from .cleanup.slice_by_lengths import SliceByLengths
         from .cleanup.spare_kernels import SpareKernels
@@ -148,6 +149,7 @@ __all__ = [
     "Rule",
     "RulePass",
     "SelectBeforeConvolution",
+    "SeparateMaxPools",
     "SeparateScalars",
     "SinkDepthToSpace",
     "SliceByLengths",

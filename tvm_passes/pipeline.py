@@ -21,12 +21,14 @@ from .analysis.targets import (
     check_that_a_cpu_multiplies,
     has_onednn,
     has_tensor_cores,
+    is_for_cpu,
     is_for_gpu,
     target_or_current,
 )
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.limit_fusion import LimitFusion
+from .cleanup.separate_max_pools import SeparateMaxPools
 from .cleanup.separate_scalars import SeparateScalars
 from .cleanup.slice_by_lengths import SliceByLengths
 from .cleanup.spare_kernels import SpareKernels
@@ -168,7 +170,7 @@ def subpixel_pipeline(
     stages = [*_in_float(dtype), _restore_warps(), shuffles]
     # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
-    is_ours = machine is None or machine.kind.name != "llvm" or has_onednn(machine)
+    is_ours = not is_for_cpu(machine) or has_onednn(machine)
     if is_ours:
         stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype, calibration)]
     if is_dense_ours:
@@ -338,6 +340,7 @@ def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential
         SliceByLengths(),
         *([AttendInPlace()] if is_for_gpu(target) else []),  # in the layouts and types that are computed
         SpareKernels(),
+        *([SeparateMaxPools()] if is_for_cpu(target) else []),
         *([ConcatenateInPlace(target)] if is_for_gpu(target) else []),  # a split is read as a whole by now
         LimitFusion(),
         SeparateScalars(),  # after all that takes equal constants for one
@@ -387,7 +390,7 @@ def _dtype(
     """The type that the caller wants, or the best one."""
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(f"{pipeline}: dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
-    if dtype in HALF and target is not None and target.kind.name == "llvm":
+    if dtype in HALF and target is not None and is_for_cpu(target):
         check_that_a_cpu_multiplies(dtype, target, pipeline)
     dtype = dtype or ("int8" if calibration is not None else best_dtype(target))
     if calibration is not None and dtype != "int8":

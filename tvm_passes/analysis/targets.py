@@ -71,10 +71,12 @@ def is_for_gpu(target: tvm.target.Target | None) -> bool:
     return target is not None and target.kind.name == "cuda"
 
 
+def is_for_cpu(target: tvm.target.Target | None) -> bool:
+    return target is not None and target.kind.name == "llvm"
+
+
 def has_onednn(target: tvm.target.Target | None) -> bool:
-    return (
-        target is not None and target.kind.name == "llvm" and onednn.LIBRARY in target.attrs.get("libs", ())
-    )
+    return target is not None and is_for_cpu(target) and onednn.LIBRARY in target.attrs.get("libs", ())
 
 
 def has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
