@@ -30,6 +30,8 @@ CASES = {
         {2: (("divide", ("subtract", HEIGHT, 9), 2), ("mod", ("subtract", HEIGHT, 9), -4), 1)},
         lambda x, h, w: x[:, :, int((h - 9) / 2) : int(np.fmod(h - 9, -4))],
     ),
+    "nothing": ({3: (0, 0, 1)}, lambda x, h, w: x[:, :, :, :0]),
+    "none of any": ({3: (WIDTH, ("minimum", WIDTH, 0), 1)}, lambda x, h, w: x[:, :, :, w:0]),
     "a choice": (
         {3: (0, ("where", ("less", WIDTH, 6), ("minimum", WIDTH, 3), ("maximum", WIDTH, 7)), 1)},
         lambda x, h, w: x[:, :, :, : min(w, 3) if w < 6 else max(w, 7)],

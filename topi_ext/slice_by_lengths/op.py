@@ -111,8 +111,10 @@ def _implementation_for(attrs: Attrs, _inputs: Sequence[te.Tensor], _target: tvm
     def compute(inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
         data = inputs[0]
         ranges = _ranges(attrs, [tensor.shape for tensor in inputs])
+        # Simplified, so that TVM's schedules see where nothing is taken: they cannot make vectors of it.
+        simplified = tvm.arith.Analyzer().simplify
         shape = [
-            ranges[axis].count.astype(length.dtype) if axis in ranges else length
+            simplified(ranges[axis].count.astype(length.dtype)) if axis in ranges else length
             for axis, length in enumerate(data.shape)
         ]
 
