@@ -61,6 +61,10 @@ class SeparateMaxPools(RulePass):
     >>> x = relay.var("x", shape=(1, 20, 20, 64))
     >>> mod = tvm.IRModule.from_expr(relay.nn.max_pool2d(x, (5, 5), padding=(2, 2), layout="NHWC"))
     >>> print(tvm_passes.as_text(tvm_passes.SeparateMaxPools()(mod)))
+    def @main(%x: Tensor[(1, 20, 20, 64), float32]) -> Tensor[(1, 20, 20, 64), float32] {
+      %0 = nn.max_pool2d(%x, pool_size=[1, 5], padding=[0, 2, 0, 2], layout="NHWC");
+      nn.max_pool2d(%0, pool_size=[5, 1], padding=[2, 0, 2, 0], layout="NHWC")
+    }
     """
 
     rules = (MaximaOfMaxima,)
