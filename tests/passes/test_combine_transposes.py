@@ -11,6 +11,7 @@ from tvm_passes import CombineTransposes
 
 from tvm import relay
 
+N = relay.Any()
 SHAPE = (2, 3, 4, 5)
 PRIMES = {1: [], 2: [2], 3: [3], 4: [2, 2], 6: [2, 3]}
 
@@ -45,6 +46,15 @@ def test_axes_of_extent_one(shape, left):
     x = relay.var("x", shape=shape)
     after = assert_same_numbers(CombineTransposes(), module(x, to_nhwc(x)), numbers(*shape))
     assert ops(after) == [left or "layout_transform"]
+
+
+@pytest.mark.parametrize("shape, left", [((N, 3, 1, 1), "reshape"), ((1, N, 1, N), "layout_transform")])
+def test_axes_of_extent_one_beside_unknown_ones(shape, left):
+    x = relay.var("x", shape=shape)
+    array = numbers(*(each if isinstance(each, int) else 4 for each in shape))
+    after = assert_same_numbers(CombineTransposes(), module(x, to_nhwc(x)), array)
+    assert ops(after) == [left]
+    assert_no_second_change(CombineTransposes(), after)
 
 
 def test_an_empty_tensor():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relay
 
-from ..engine.expressions import op_name, static_shape, type_of
+from ..engine.expressions import extents_of, op_name, type_of
 
 TO_NHWC, FROM_NHWC = (0, 2, 3, 1), (0, 3, 1, 2)  # from NCHW, and to it
 
@@ -20,12 +20,15 @@ def order_of_axes(call: relay.Call) -> tuple[int, ...] | None:
 
 
 def shape_in_order(call: relay.Call) -> list[int] | None:
-    """The shape of a transpose that only moves axes of extent 1, so that no element does, or None."""
-    shape, axes = static_shape(call.args[0]), order_of_axes(call)
-    if shape is None or axes is None or 0 in shape:  # 0 in a reshape means something else
+    """The shape of a transpose that only moves axes of extent 1, so that no element does, or None.
+
+    It is that of a reshape: -1 stands for an extent that only the run knows.
+    """
+    shape, axes = extents_of(call.args[0]), order_of_axes(call)
+    if axes is None or 0 in shape or shape.count(None) > 1:  # 0 in a reshape means something else
         return None
     longer = [axis for axis in axes if shape[axis] != 1]
-    return [shape[axis] for axis in axes] if longer == sorted(longer) else None
+    return [shape[axis] or -1 for axis in axes] if longer == sorted(longer) else None
 
 
 def order_of_transform(source: str, target: str) -> tuple[int, ...] | None:
