@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
+from ..analysis.windows import PARTS, is_worth_two_pools, part_of
 from ..engine.rule import Match, Rule, RulePass
-
-WORTH = 0.7  # of the comparisons of one pool, which two may have: they write results and read them, too
 
 
 class MaximaOfMaxima(Rule):
@@ -23,34 +20,13 @@ class MaximaOfMaxima(Rule):
     pattern = is_op("nn.max_pool2d")(data)
 
     def where(self, match: Match) -> bool:
-        attrs = match.root.attrs
-        (height, width), (step, _) = map(int, attrs.pool_size), map(int, attrs.strides)
-        is_height_first = str(attrs.layout).index("H") < str(attrs.layout).index("W")
-        return is_height_first and width * step + height <= WORTH * width * height
+        return is_worth_two_pools(match.root.attrs)
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        rows = _pooled(match.data, match.root.attrs, is_along=(False, True))
-        return _pooled(rows, match.root.attrs, is_along=(True, False))
-
-
-def _pooled(data: relay.Expr, attrs: Any, is_along: tuple[bool, bool]) -> relay.Expr:
-    """The pool along the height or the width alone."""
-
-    def along(values: Any, otherwise: int) -> list[int]:
-        given = list(map(int, values))
-        given = given * 2 if len(given) == 1 else given
-        return [value if is_along[at % 2] else otherwise for at, value in enumerate(given)]
-
-    return relay.nn.max_pool2d(
-        data,
-        pool_size=along(attrs.pool_size, 1),
-        strides=along(attrs.strides, 1),
-        dilation=along(attrs.dilation, 1),
-        padding=along(attrs.padding, 0),
-        layout=str(attrs.layout),
-        out_layout=str(attrs.out_layout),
-        ceil_mode=bool(attrs.ceil_mode),
-    )
+        result = match.data
+        for part in PARTS:
+            result = relay.nn.max_pool2d(result, **part_of(match.root.attrs, part))
+        return result
 
 
 class SeparateMaxPools(RulePass):

@@ -22,6 +22,7 @@ from .identify_weights import IdentifyWeights
 from .in_mixed_precision import InMixedPrecision
 from .restore_batched_nms import RestoreBatchedNMS
 from .select_top_k import SelectTopK
+from .separate_max_pools import SeparateMaxPools
 from .upsample_by_shuffle import UpsampleByShuffle
 
 
@@ -53,6 +54,7 @@ def convolution_pipeline(target: str | tvm.target.Target, dtype: str | None = No
         *([InMixedPrecision(half)] if half else []),  # after a bias is part of its convolution: it is float32
         AlignFilters(target),
         SelectTopK(target),
+        SeparateMaxPools(target),
         IdentifyWeights(),
     ]
     return tvm.transform.Sequential(passes, name="convolution_pipeline")
@@ -68,6 +70,7 @@ __all__ = [
     "InMixedPrecision",
     "RestoreBatchedNMS",
     "SelectTopK",
+    "SeparateMaxPools",
     "UpsampleByShuffle",
     "convolution_pipeline",
 ]

@@ -1,0 +1,37 @@
+"""Take the maximum of each window along its rows first, on CPUs."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.ir import Expr
+from tvm.relax.dpl import is_op, wildcard
+
+from ..analysis.windows import PARTS, is_worth_two_pools, part_of
+from ..engine.contract import Match, Rule
+from .rule_pass import rule_pass
+
+
+class MaximaOfMaxima(Rule):
+    """Replace a max pool with one along the width, and one of its results along the height.
+
+    Why legal: the maximum of a window is that of the maxima of its rows, in any type; NaN, if there is one.
+    Padding, strides and dilation along an axis are those of the pool along it.
+    """
+
+    data = wildcard()
+    pattern = is_op("relax.nn.max_pool2d")(data)
+
+    def where(self, match: Match) -> bool:
+        return is_worth_two_pools(match.root.attrs)
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        result = match.data
+        for part in PARTS:
+            result = relax.op.nn.max_pool2d(result, **part_of(match.root.attrs, part))
+        return result
+
+
+def SeparateMaxPools(target: tvm.target.Target) -> tvm.transform.Pass:
+    """Compare fewer numbers for the maxima of large windows on CPUs; nothing on other targets."""
+    return rule_pass("SeparateMaxPools", *([MaximaOfMaxima()] if target.kind.name == "llvm" else []))
