@@ -60,6 +60,7 @@ def benchmarks(target):
         Benchmark("grid_sample"),
         Benchmark("group_norm"),
         Benchmark("layer_norm"),
+        Benchmark("max_pool", on_cpu=on_cpu),
         Benchmark("attention"),
         Benchmark("nms", modules=("torchvision",), on_cpu=on_cpu),
         Benchmark("conv2d_nhwc"),
