@@ -337,7 +337,8 @@ def _in_nhwc(
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
     # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
     passes = [
-        SliceByLengths(),
+        # Not without a target: what of detections is known, other passes may still ask then.
+        *([SliceByLengths()] if target else []),
         *([AttendInPlace()] if is_for_gpu(target) else []),  # in the layouts and types that are computed
         SpareKernels(),
         *([SeparateMaxPools()] if is_for_cpu(target) else []),

@@ -17,6 +17,7 @@ from .operators.converter import (
     InputTypes,
     NotConverted,
     constant,
+    known_value,
 )
 from .operators.decomposed import OF_MEMORY, overload_of
 
@@ -53,9 +54,17 @@ def _makes_a_tensor_of_numbers(schema: Any) -> bool:
 
 
 def _made(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    if any(isinstance(each, relay.Expr) for each in inputs):
+    return constant(called(converter.current_op[-1], [_known(each) for each in inputs]))
+
+
+def _known(value: Any) -> Any:
+    """An argument as numbers, such as an extent of a tensor whose shape is fixed."""
+    if isinstance(value, (list, tuple)):
+        return [_known(each) for each in value]
+    known = known_value(value)
+    if known is None and value is not None:
         raise NotConverted("its arguments are known only at run time")
-    return constant(called(converter.current_op[-1], inputs))
+    return known
 
 
 def called(node: torch.Node, values: list[Any]) -> Any:

@@ -86,6 +86,8 @@ def _eliminated(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         rows = torch.where(at == place, rows[..., column : column + 1, :], rows)
         scale = pivot[..., column : column + 1]
         determinant = determinant * torch.where(place == column, scale, -scale)[..., 0, 0]
+        if not right.shape[-1]:  # a determinant of 0 needs no more rows; solutions are NaN
+            scale = torch.where(scale == 0, 1.0, scale)
         row = pivot / scale
         rows = torch.where(at == column, row, rows - rows[..., column : column + 1] * row)
     return rows[..., count:].to(dtype), determinant.to(dtype)

@@ -28,6 +28,15 @@ def test_floats_at_the_steps_of_integers():
     )
 
 
+def test_more_steps_than_are_counted_exactly_are_refused():
+    class Fine(nn.Module):
+        def forward(self, x):
+            return torch.fake_quantize_per_tensor_affine(x, 0.25, 0, -(2**23), 2**23 - 1)
+
+    with pytest.raises(ImportFailure, match="more than those of 16 bits"):
+        from_pytorch(Fine(), NUMBERS)
+
+
 class Trained(nn.Module):
     def __init__(self):
         super().__init__()

@@ -111,6 +111,16 @@ def test_which_parts_cudnn_reads(changed, expected):
     assert op.kernels_for(problem, target()).__name__.split(".")[-1] == expected
 
 
+def test_cudnn_reads_parts_of_one_batch():
+    """Whose stride is 0, since nobody takes a step: cuDNN takes none of 0."""
+    parts = [Part((1, HEADS, ITEMS, 8), (0, *part(which, 8).strides[1:]), 24 * which) for which in range(3)]
+    problem = Problem(1, HEADS, ITEMS, ITEMS, 8, 8, 0.3, "float16", parts=tuple(parts))
+    assert op.kernels_for(problem, target()).__name__.split(".")[-1] == "cudnn"
+    for which in range(4):
+        strides = cudnn._strides(problem, which)
+        assert min(strides) > 0 and strides[1:] == list(problem.strides(which)[1:])
+
+
 @pytest.mark.parametrize(
     "wrong, message",
     [

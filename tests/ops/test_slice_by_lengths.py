@@ -30,6 +30,15 @@ CASES = {
         {2: (("divide", ("subtract", HEIGHT, 9), 2), ("mod", ("subtract", HEIGHT, 9), -4), 1)},
         lambda x, h, w: x[:, :, int((h - 9) / 2) : int(np.fmod(h - 9, -4))],
     ),
+    "comparisons in a sum": (
+        {2: (("add", ("less", HEIGHT, 5), ("greater", WIDTH, 2)), HEIGHT, 1)},
+        lambda x, h, w: x[:, :, int(h < 5) + int(w > 2) : h],
+    ),
+    "a choice by a number": (
+        {2: (("where", ("floor_mod", HEIGHT, 2), 1, 0), 9, 1), 3: (("less_equal", WIDTH, 9), -1, 1)},
+        lambda x, h, w: x[:, :, h % 2 :, int(w <= 9) : -1],
+    ),
+    "bounds far away": ({2: (2**63 - 1, -5, 1), 3: (1, -(2**63), 1)}, lambda x, h, w: x[:, :, :0, :0]),
     "nothing": ({3: (0, 0, 1)}, lambda x, h, w: x[:, :, :, :0]),
     "none of any": ({3: (WIDTH, ("minimum", WIDTH, 0), 1)}, lambda x, h, w: x[:, :, :, w:0]),
     "a choice": (

@@ -114,6 +114,9 @@ LEFT = {
         lambda x: relay.take(x, relay.const(7), 0, mode="clip"), (2, BATCH, HEADS, ITEMS, LENGTH)
     ),
     "heads repeated": keys_are(lambda x: relay.repeat(x, HEADS, 1), (BATCH, 1, ITEMS, LENGTH)),
+    "a part of more elements than kernels count": keys_are(
+        lambda x: relay.take(x, relay.const(1), 0, mode="clip"), (2**23, BATCH, HEADS, ITEMS, LENGTH)
+    ),
     "merged axes that are apart in memory": keys_are(
         lambda x: relay.reshape(relay.transpose(x, [1, 0, 2, 3]), (BATCH, HEADS, ITEMS, LENGTH)),
         (BATCH, HEADS, ITEMS, LENGTH),

@@ -239,6 +239,33 @@ def test_one_operand_for_all_items():
     assert any("serves all items" in each for each in refusals(report))
 
 
+@pytest.mark.parametrize("keys", [8, 4])
+def test_keys_of_each_query_are_no_attention(keys):
+    """Of relative positions: the batch of the product are the queries, as many as there are heads."""
+    q, r, v = (
+        relay.var(name, shape=shape)
+        for name, shape in (("q", (8, 8, 8)), ("r", (8, keys, 8)), ("v", (8, keys, 8)))
+    )
+    scores = relay.transpose(product(relay.transpose(q, [1, 0, 2]), r), [1, 0, 2])
+    y = product(relay.nn.softmax(scores), v, transpose_b=False)
+    after, _ = apply(RestoreAttention(), module(q, r, v, y))
+    assert NAME not in ops(after)
+
+
+def test_one_head_of_one_image():
+    q, k, v = (relay.var(name, shape=(1, 4, 8)) for name in "qkv")
+    scores = relay.nn.softmax(relay.reshape(product(q, k), (1, 1, 4, 4)) * const(0.2))
+    mod = module(q, k, v, product(relay.reshape(scores, (1, 4, 4)), v, transpose_b=False))
+    after = assert_same_numbers(RestoreAttention(), mod, *(numbers(1, 4, 8, seed=seed) for seed in range(3)))
+    assert NAME in ops(after)
+
+
+def test_an_empty_batch():
+    q, k, v = (relay.var(name, shape=(0, 4, 8)) for name in "qkv")
+    after, report = apply(RestoreAttention(), module(q, k, v, spelled(q, k, v)))
+    assert NAME not in ops(after) and "it is empty" in refusals(report)
+
+
 def test_shapes_that_only_the_runtime_knows():
     q, k, v = (relay.var(name, shape=(2, relay.Any(), 8)) for name in "qkv")
     _, report = apply(RestoreAttention(), module(q, k, v, spelled(q, k, v)))

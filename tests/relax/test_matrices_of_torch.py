@@ -10,7 +10,12 @@ from tests.relax.modules import Of
 
 SQUARES, SQUARE = random(2, 4, 4), random(3, 3)
 AXES = torch.tensor([[0.0, 1, 0], [0, 0, 2], [3, 0, 0]])  # which no pivot of the first column begins
+SINGULAR = torch.stack([torch.zeros(3, 3), torch.ones(3, 3), torch.eye(3)])
 CASES = {
+    "determinants of 0": (
+        lambda x, y: [torch.det(each) for each in (x, y)],
+        [SINGULAR, SINGULAR[:2, 1:, :2]],
+    ),
     "inverse": (lambda x, y, z: [torch.linalg.inv(each) for each in (x, y, z)], [SQUARES, SQUARE, AXES]),
     "determinant": (lambda x, y, z: [torch.det(each) for each in (x, y, z)], [SQUARES, SQUARE, AXES]),
     "solutions": (

@@ -23,7 +23,7 @@ def is_capable(problem: Problem, target: tvm.target.Target) -> bool:
     lengths = problem.depth, problem.width
     aligned = all(length % ALIGNMENT == 0 and length <= MAX_LENGTH for length in lengths)
     aligned = aligned and all(
-        part is None or (part.is_aligned and 0 not in part.strides) for part in problem.parts
+        part is None or (part.is_aligned and not part.is_repeated) for part in problem.parts
     )
     is_half = problem.dtype != "float32"
     return is_half and aligned and problem.mask is None and arch_of(target) >= FIRST_ARCH
@@ -49,11 +49,18 @@ def _from_first(problem: Problem, which: int, buffer: tir.Buffer) -> tir.Buffer:
     )
 
 
+def _strides(problem: Problem, which: int) -> list[int]:
+    """cuDNN takes no stride of 0, not even of an extent of 1, where nobody takes a step."""
+    part = problem.part(which)
+    any_step = 1 if part is None else ALIGNMENT * (part.last // ALIGNMENT + 1)
+    return [stride or any_step for stride in problem.strides(which)]
+
+
 def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
     """The graph of a problem. Uids of its tensors count from 1: query, key, value, result."""
     graph = new_graph(cudnn, problem.dtype, handle)
     dims = [[problem.batch, problem.heads, *lengths] for lengths in problem.lengths]
-    strides = [list(problem.strides(which)) for which in range(4)]
+    strides = [_strides(problem, which) for which in range(4)]
     q, k, v = (
         graph.tensor(name=name, dim=dim, stride=stride)
         for name, dim, stride in zip(("query", "key", "value"), dims, strides)

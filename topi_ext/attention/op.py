@@ -19,6 +19,7 @@ from .problem import BHND, BNHD, LAYOUTS, NO_PARTS, Part, Problem, by_axis
 
 NAME = "topi_ext.attention"
 FLOATS = ("float32", "float16", "bfloat16")
+MOST_ELEMENTS = 2**31  # of a tensor, which kernels count in int32
 ARGUMENTS = {
     "query": "(B, H, N, D)",
     "key": "(B, H, M, D)",
@@ -148,7 +149,7 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
             )
     if min(batch, heads, queries, keys, depth, width) < 1:
         _refuse(f"no extent may be 0: {', '.join(map(str, shapes))}")
-    if batch * heads * max(queries, keys) * max(depth, width) >= 2**31:
+    if batch * heads * max(queries, keys) * max(depth, width) >= MOST_ELEMENTS:
         _refuse("2 ** 31 elements and more are too many: split the batch")
     scale = float(attrs["scale"])
     problem = Problem(batch, heads, queries, keys, depth, width, scale, dtype, layouts, parts=parts)
@@ -159,7 +160,7 @@ def _shape_of_part(name: str, tensor: relay.TensorType | te.Tensor, part: Part) 
     elements = math.prod(_static(name, tensor.shape))
     if part.strides[3] != 1 or min(part.first, *part.strides) < 0 or part.last >= elements:
         _refuse(f"{name} must be vectors side by side among the {elements} elements given, but it is {part}")
-    if elements >= 2**31:
+    if elements >= MOST_ELEMENTS:
         _refuse("2 ** 31 elements and more are too many: split the batch")
     return part.shape
 
@@ -171,7 +172,7 @@ def _with_mask(problem: Problem, mask: relay.TensorType | te.Tensor) -> Problem:
         _refuse(f"mask must have the shape {full}, or a 1 for any of these, not {tuple(shape)}")
     if mask.dtype not in ("float32", problem.dtype):
         _refuse(f"mask must be of type float32 or {problem.dtype}, not {mask.dtype}")
-    if math.prod(shape) >= 2**31:
+    if math.prod(shape) >= MOST_ELEMENTS:
         _refuse("2 ** 31 elements and more are too many: split the batch")
     values = {**vars(problem), "mask": tuple(shape), "mask_dtype": mask.dtype}
     return Problem(**values)

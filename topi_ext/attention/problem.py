@@ -32,6 +32,11 @@ class Part(NamedTuple):
         """Whether kernels can copy the vectors by pieces."""
         return all(place % PIECE == 0 for place in (self.first, *self.strides[:3]))
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether vectors of several batches, heads or items are the same ones."""
+        return any(extent > 1 and stride == 0 for extent, stride in zip(self.shape, self.strides))
+
 
 @dataclass(frozen=True)
 class Problem:

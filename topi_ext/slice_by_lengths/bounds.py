@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
@@ -45,14 +46,24 @@ ANYWHERE: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda left, right: left + right,
     "subtract": lambda left, right: left - right,
     "multiply": lambda left, right: left * right,
-    "less": lambda left, right: left < right,
-    "less_equal": lambda left, right: left <= right,
-    "greater": lambda left, right: left > right,
-    "greater_equal": lambda left, right: left >= right,
 }
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
+
+
+def _in_int64(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A comparison whose truth is a number, as another one may add it."""
+    return lambda left, right: compare(left, right).astype("int64")
+
+
 OF_NUMBERS = _Functions(
     {
         **ANYWHERE,
+        **COMPARISONS,
         "minimum": min,
         "maximum": max,
         "floor_divide": lambda left, right: left // right,
@@ -71,8 +82,9 @@ OF_EXPRESSIONS = _Functions(
         "floor_mod": tir.floormod,
         "divide": tir.truncdiv,
         "mod": tir.truncmod,
+        **{name: _in_int64(compare) for name, compare in COMPARISONS.items()},
     },
-    tir.Select,
+    lambda condition, yes, no: tir.Select(condition != 0, yes, no),
 )
 FUNCTIONS = (*OF_NUMBERS.of_two, "where")
 DIVISIONS = "floor_divide", "floor_mod", "divide", "mod"
@@ -127,6 +139,7 @@ def range_of(bounds: Bounds, length: Any, lengths: Lengths) -> Range:
     """What a slice takes of an axis of this length, by numbers or by expressions of TVM."""
     functions = OF_EXPRESSIONS if isinstance(length, PrimExpr) else OF_NUMBERS
     least, most = functions.of_two["maximum"], functions.of_two["minimum"]
+    zero = _number(0, functions)
 
     def place(bound: Term) -> Any:
         """A bound that counts from the first element."""
@@ -135,11 +148,12 @@ def range_of(bounds: Bounds, length: Any, lengths: Lengths) -> Range:
             return value if bound >= 0 else length + value
         if isinstance(bound, tuple) and bound[0] == LENGTH:
             return value
-        return functions.where(value < 0, value + length, value)
+        return functions.where(functions.of_two["less"](value, zero), value + length, value)
 
-    zero = _number(0, functions)
     first = least(place(bounds.start), zero) if not _is_natural(bounds.start) else place(bounds.start)
+    first = most(first, length) if isinstance(bounds.start, int) and bounds.start else first  # fits an index
     last = most(place(bounds.stop), length)
+    last = last if _is_natural(bounds.stop) else least(last, zero)  # no difference may overflow
     count = least(last - first, zero)
     if bounds.step != 1:
         count = functions.of_two["floor_divide"](count + (bounds.step - 1), _number(bounds.step, functions))

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import topi_ext
-from topi_ext.attention.op import NAME, parts_of
+from topi_ext.attention.op import MOST_ELEMENTS, NAME, parts_of
 from topi_ext.attention.problem import BHND, Part, by_axis
 
 from tvm import relay
@@ -67,6 +67,7 @@ def _part(operand: relay.Expr, layout: str) -> Given:
     for source, first, strides in places(operand):
         part = Part(by_axis(shape, layout), by_axis(strides, layout), first)
         is_readable = part.strides[3] == 1 and part.is_aligned and min(strides) >= 0
+        is_readable = is_readable and math.prod(known_shape(source)) < MOST_ELEMENTS
         if is_readable and not _is_whole(source, shape, strides):
             given = Given(source, part)
     return given

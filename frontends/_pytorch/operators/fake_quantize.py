@@ -9,8 +9,10 @@ import numpy as np
 from tvm import relay
 
 from ..._quantized import along_axis, quantized
-from .converter import Convert, Converter, Inputs, InputTypes
+from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 from .quantized_decomposed import integer
+
+MOST = 2**16  # with a zero point among them, no step is as far away as `quantized` clips at
 
 
 def per_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -32,6 +34,8 @@ def _rounded(
     converter: Converter, data: relay.Expr, scale: relay.Expr, zero: relay.Expr, limits: tuple[int, int]
 ) -> relay.Expr:
     """torch multiplies by the inverse of the scale, and by the scale, in float32."""
+    if max(map(abs, limits)) > MOST:
+        raise NotConverted(f"steps from {limits[0]} to {limits[1]} are more than those of 16 bits")
     dtype = converter.infer_type(data).dtype
     inverse = relay.const(np.float32(1)) / scale
     steps: Any = quantized(relay.cast(data, "float32") * inverse, zero, "int32", limits) - zero

@@ -39,7 +39,7 @@ def why_not(result: relay.Expr, views: Sequence[View]) -> str | None:
     dtypes = {each.checked_type.dtype for each in (result, *(view.expr for view in views))}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS):
         return "queries, keys, values and result are not of the same floating-point type"
-    if any(0 in view.extents.values() for view in views):
+    if any(0 in known_shape(view.expr) for view in views):
         return "it is empty"
     lengths = [view.extents[axis] for view, axis in zip(views, "DDE")]
     unfit = [length for length in lengths if length % EIGHT or length > MAX_LENGTH]

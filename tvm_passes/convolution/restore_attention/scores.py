@@ -8,7 +8,7 @@ from tvm import relay
 
 from ...engine.expressions import either_way, op_name, static_shape
 from ...engine.rule import Refusal
-from .views import GROUP, View, moved, scaled, uncast
+from .views import GROUP, NONE, View, moved, scaled, uncast
 
 UNKNOWN = Refusal("the softmax is not of a product of queries and keys, scaled and masked")
 
@@ -50,7 +50,12 @@ def scores_of(view: View) -> Scores | Refusal:
     passed.append(below.expr)
     if op_name(below.expr) == "add":
         return _masked(below, scale, passed)
-    return Scores(below, scale, [], passed) if set(below.axes) == {GROUP, "M", "N"} else UNKNOWN
+    # Batch and heads must be those of the product, whose other axes are queries and keys. An extent of 1 is
+    # any of those that are 1.
+    group, *others = below.axes
+    if group not in (GROUP, NONE) or sorted(map(str, others)) != ["M", "N"]:
+        return UNKNOWN
+    return Scores(below._replace(axes=(GROUP, *others)), scale, [], passed)
 
 
 def _masked(view: View, scale: float, passed: list[relay.Expr]) -> Scores | Refusal:
