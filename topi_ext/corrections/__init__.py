@@ -63,6 +63,7 @@ Kernels that are slow:
 | `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `injective` | on CUDA, moves int8 one byte at a time |
 | `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
+| `pooling_on_cpus` | keeps results in memory for each element of a window; vectors are no powers of two |
 | `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
 
 The compiler, which is slow or complains:
@@ -127,6 +128,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     op_spans,
     overflow,
     pooling,
+    pooling_on_cpus,
     products_of_bytes,
     range,
     remembered_types,

@@ -26,7 +26,7 @@ MOST_OF_ONE_BYTE = 4  # of these, TVM writes no constant with more lanes: what p
 def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule:
     """The schedule of pooling and of what is fused behind."""
     (out,) = [outs] if isinstance(outs, te.Tensor) else outs
-    pool = _pool_below(out)
+    pool = pool_below(out)
     lanes = 1
     if layout == "NHWC" and pool is not None and list(pool.shape) == list(out.shape):
         channels, widest = known(out.shape[-1]), max(map(bytes_of, (out.dtype, pool.dtype)))
@@ -38,7 +38,7 @@ def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule
     # By comparisons, as `max_pooling` has it: TVM cannot write those of many lanes.
     is_compared = pool.op.tag == "pool_max" and "float" in pool.dtype
     (read,) = pool.op.input_tensors
-    _inline(schedule, out, pool, *([read] if is_compared else []))
+    inline_but(schedule, out, pool, *([read] if is_compared else []))
     if is_compared and isinstance(read.op, te.PlaceholderOp):
         read = schedule.cache_read(read, "local", [pool])
     if pool.op.same_as(out.op):
@@ -65,24 +65,24 @@ def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule
     return schedule
 
 
-def _pool_below(out: te.Tensor) -> te.Tensor | None:
+def pool_below(out: te.Tensor) -> te.Tensor | None:
     """The result of pooling that `out` is computed from, if all in between is computed element by element."""
     if out.op.tag.startswith("pool"):
         return out
     if not tag.is_injective(out.op.tag):
         return None
-    found = [_pool_below(each) for each in out.op.input_tensors if isinstance(each.op, te.ComputeOp)]
+    found = [pool_below(each) for each in out.op.input_tensors if isinstance(each.op, te.ComputeOp)]
     pools = [each for each in found if each is not None]
     return pools[0] if len(pools) == 1 else None
 
 
-def _inline(schedule: te.Schedule, tensor: te.Tensor, *kept: te.Tensor) -> None:
+def inline_but(schedule: te.Schedule, tensor: te.Tensor, *kept: te.Tensor) -> None:
     """Compute all but some, what is pooled too, where it is read."""
     for each in tensor.op.input_tensors:
         if isinstance(each.op, te.ComputeOp):
             if not any(each.op.same_as(other.op) for other in kept):
                 schedule[each].compute_inline()
-            _inline(schedule, each, *kept)
+            inline_but(schedule, each, *kept)
 
 
 _pooling.schedule_pool = schedule_pool

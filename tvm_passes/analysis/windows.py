@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-WORTH = 0.7  # of the comparisons of one pool, which two may have: they write results and read them, too
+WORTH = 0.6  # of the comparisons of one pool, which two may have: they write results and read them, too
 # Which axes of a window a pool has, first and last: the width, whose results the next one takes.
 PARTS = (False, True), (True, False)
 
