@@ -64,8 +64,10 @@ def test_the_doctor_works(hide, said):
 
 
 @CASES
-def test_the_command_says_what_to_run(hide, said):
-    run = "import runpy; sys.argv = ['-m', 'inspect', 'network.onnx']; "
+def test_the_command_says_what_to_run(hide, said, tmp_path):
+    network = tmp_path / "network.onnx"
+    network.touch()  # an absent one is told before anything is imported
+    run = f"import runpy; sys.argv = ['-m', 'inspect', {str(network)!r}]; "
     run += "runpy.run_module('tvm_passes', run_name='__main__')"
     answer = python(f"{hide}\nimport sys; {run}", COLUMNS="400")
     assert answer.returncode == 1 and "Traceback" not in answer.stderr, answer.stderr

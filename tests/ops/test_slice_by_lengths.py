@@ -70,6 +70,19 @@ def test_any_lengths(case):
         np.testing.assert_array_equal(result, np.maximum(of_numpy, 0))
 
 
+@pytest.mark.parametrize("start, stop", [(0, length(1, 0)), (("minimum", length(1, 0), 3), 7)], ids=str)
+def test_a_part_of_an_axis_that_is_shorter_than_vectors(start, stop):
+    """Of which TVM knows that it has no whole vector."""
+    x, other = relay.var("x", shape=(relay.Any(), 7)), relay.var("other", shape=(relay.Any(),))
+    part = topi_ext.slice_by_lengths(x, [other], {1: (start, stop, 1)})
+    call = runner(tvm.IRModule.from_expr(relay.Function([x, other], relay.nn.relu(part) + part)), quick())
+    for n in (0, 2, 9):
+        data = numbers(5, 7)
+        expected = data[:, :n] if start == 0 else data[:, min(n, 3) :]
+        (found,) = call(data, np.zeros(n, "float32"))
+        np.testing.assert_array_equal(found, np.maximum(expected, 0) + expected)
+
+
 def test_known_lengths():
     bounds, _ = CASES["shifted"]
     mod = relay.transform.InferType()(sliced(bounds, [(9, relay.Any()), (5, 6)]))

@@ -410,6 +410,17 @@ def paste_masks_over(threshold=None):
     return [masks, boxes, result], inputs
 
 
+def slice_by_lengths():
+    data, other = variables(data=((ANY, 7), "float32"), other=((ANY,), "float32"))
+    rows, more = ("length", 0, 0), ("length", 1, 0)
+    bounds = {0: (("subtract", more, 3), ("add", rows, more), 2), 1: (-9, ("subtract", 2, more), 1)}
+    result = topi_ext.slice_by_lengths(data, [other], bounds)
+    return [data, other, result], lambda awkward: (
+        awkward.floats(awkward.length(), 7),
+        awkward.floats(awkward.length()),
+    )
+
+
 def sorts():
     """TVM's own, as the detection networks use them."""
     data = relay.var("data", shape=(ANY, 7))
@@ -484,6 +495,7 @@ CASES = {
     "conv2d_nhwc, strided": lambda: conv2d_nhwc(16, strides=2, padding=2, dilation=2, block_size=2),
     "conv2d_nhwc, int8": conv2d_nhwc_in_int8,
     "conv2d_nhwc_in_place": conv2d_nhwc_in_place,
+    "slice_by_lengths": slice_by_lengths,
     "sorts": sorts,
     "grid_sample": grid_sample,
     "grid_sample, border": lambda: grid_sample("bilinear", "border"),

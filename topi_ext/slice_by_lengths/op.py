@@ -17,6 +17,7 @@ from .._tvm import Attrs, Expr, TensorType, Type, call, is_registered, register_
 from .bounds import LENGTH, Bounds, Range, Term, check, lengths_in, range_of, read, with_lengths, written
 
 NAME = "topi_ext.slice_by_lengths"
+MANY = 2**16  # elements, more than in any vector
 ARGUMENTS = {"data": "What to take a part of.", "others": "Tensors whose lengths are in bounds; not read."}
 
 
@@ -111,10 +112,8 @@ def _implementation_for(attrs: Attrs, _inputs: Sequence[te.Tensor], _target: tvm
     def compute(inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
         data = inputs[0]
         ranges = _ranges(attrs, [tensor.shape for tensor in inputs])
-        # Simplified, so that TVM's schedules see where nothing is taken: they cannot make vectors of it.
-        simplified = tvm.arith.Analyzer().simplify
         shape = [
-            simplified(ranges[axis].count.astype(length.dtype)) if axis in ranges else length
+            _extent(ranges[axis].count.astype(length.dtype)) if axis in ranges else length
             for axis, length in enumerate(data.shape)
         ]
 
@@ -130,6 +129,19 @@ def _implementation_for(attrs: Attrs, _inputs: Sequence[te.Tensor], _target: tvm
         return [te.compute(shape, element, name="slice_by_lengths", tag="injective")]
 
     return compute, _Kernels
+
+
+def _extent(count: tir.PrimExpr) -> tir.PrimExpr:
+    """The extent of an axis, of which TVM's schedules make vectors of as many lanes as they like.
+
+    They see that there are none where it is a constant 0. That there may be fewer than lanes, which TVM could
+    prove of a part of a short axis, must stay unknown to it: it makes no vectors then, and fails. Nothing is
+    known of `^`.
+    """
+    analyzer = tvm.arith.Analyzer()
+    count = analyzer.simplify(count)
+    is_short = analyzer.const_int_bound(count).max_value < MANY
+    return count ^ 0 if is_short and not isinstance(count, tir.IntImm) else count
 
 
 class _Kernels:
