@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 WORTH = 0.6  # of the comparisons of one pool, which two may have: they write results and read them, too
-# Which axes of a window a pool has, first and last: the width, whose results the next one takes.
-PARTS = (False, True), (True, False)
 
 
 def is_worth_two_pools(attrs: Any) -> bool:
@@ -17,7 +15,13 @@ def is_worth_two_pools(attrs: Any) -> bool:
     return is_height_first and width * step + height <= WORTH * width * height
 
 
-def part_of(attrs: Any, has: tuple[bool, bool]) -> dict[str, Any]:
+def in_two_pools(max_pool2d: Callable[..., Any], data: Any, attrs: Any) -> Any:
+    """The max pool of these attributes along the width, and one of its results along the height."""
+    rows = max_pool2d(data, **_part(attrs, has=(False, True)))
+    return max_pool2d(rows, **_part(attrs, has=(True, False)))
+
+
+def _part(attrs: Any, has: tuple[bool, bool]) -> dict[str, Any]:
     """The arguments of a max pool along one of the axes."""
 
     def along(values: Iterable[Any], otherwise: int) -> list[int]:

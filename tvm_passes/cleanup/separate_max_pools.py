@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.windows import PARTS, is_worth_two_pools, part_of
+from ..analysis.windows import in_two_pools, is_worth_two_pools
 from ..engine.rule import Match, Rule, RulePass
 
 
@@ -23,10 +23,7 @@ class MaximaOfMaxima(Rule):
         return is_worth_two_pools(match.root.attrs)
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        result = match.data
-        for part in PARTS:
-            result = relay.nn.max_pool2d(result, **part_of(match.root.attrs, part))
-        return result
+        return in_two_pools(relay.nn.max_pool2d, match.data, match.root.attrs)
 
 
 class SeparateMaxPools(RulePass):

@@ -12,7 +12,13 @@ if not tvm_in_use.compiles:
 import tvm
 
 from ..analysis.half_precision import HALF
-from ..analysis.targets import best_dtype, check_that_a_cpu_multiplies, has_tensor_cores, target_of
+from ..analysis.targets import (
+    best_dtype,
+    check_that_a_cpu_multiplies,
+    has_tensor_cores,
+    is_for_cpu,
+    target_of,
+)
 from .align_filters import AlignFilters
 from .convert_to_nhwc import ConvertToNHWC
 from .dense_as_convolution import DenseAsConvolution
@@ -36,7 +42,7 @@ def convolution_pipeline(target: str | tvm.target.Target, dtype: str | None = No
     """
     target = target_of(target, "convolution_pipeline")
     dtype = dtype or best_dtype(target)
-    on_llvm, half = target.kind.name == "llvm", None if dtype == "float32" else dtype
+    on_llvm, half = is_for_cpu(target), None if dtype == "float32" else dtype
     if half not in (None, *HALF):
         raise ValueError(f"convolution_pipeline: dtype must be float32, {' or '.join(HALF)}, not {dtype!r}")
     if half and on_llvm:

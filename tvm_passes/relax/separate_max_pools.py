@@ -7,7 +7,8 @@ from tvm import relax
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
-from ..analysis.windows import PARTS, is_worth_two_pools, part_of
+from ..analysis.targets import is_for_cpu
+from ..analysis.windows import in_two_pools, is_worth_two_pools
 from ..engine.contract import Match, Rule
 from .rule_pass import rule_pass
 
@@ -26,12 +27,9 @@ class MaximaOfMaxima(Rule):
         return is_worth_two_pools(match.root.attrs)
 
     def rewrite(self, match: Match, plan: object) -> Expr:
-        result = match.data
-        for part in PARTS:
-            result = relax.op.nn.max_pool2d(result, **part_of(match.root.attrs, part))
-        return result
+        return in_two_pools(relax.op.nn.max_pool2d, match.data, match.root.attrs)
 
 
 def SeparateMaxPools(target: tvm.target.Target) -> tvm.transform.Pass:
     """Compare fewer numbers for the maxima of large windows on CPUs; nothing on other targets."""
-    return rule_pass("SeparateMaxPools", *([MaximaOfMaxima()] if target.kind.name == "llvm" else []))
+    return rule_pass("SeparateMaxPools", *([MaximaOfMaxima()] if is_for_cpu(target) else []))

@@ -12,6 +12,7 @@ import tvm
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op
 
+from ..analysis.targets import is_for_cpu
 from ..convolution.fused_call import QUANTIZED, FusedCall
 from ..engine.contract import Match, Refusal, Rule
 from .graph import dtype_of, lengths_of
@@ -61,7 +62,7 @@ def why_no_kernel_of(
     """Why the operator has no kernel for images in NHWC, of which some lengths are not known."""
     if None in images[1:3] and not takes_any_size(dtype, target):
         return Refusal("the size of the images is dynamic, for which the target has no kernel")
-    if images[0] is None and (target is None or target.kind.name != "llvm"):
+    if images[0] is None and not is_for_cpu(target):
         return Refusal("the batch is dynamic, for which the target has no kernel")
     return None
 
