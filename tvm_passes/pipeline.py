@@ -341,7 +341,7 @@ def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential
         *([SliceByLengths()] if target else []),
         *([AttendInPlace()] if is_for_gpu(target) else []),  # in the layouts and types that are computed
         SpareKernels(),
-        *([SeparateMaxPools()] if is_for_cpu(target) else []),
+        SeparateMaxPools(),
         *([ConcatenateInPlace(target)] if is_for_gpu(target) else []),  # a split is read as a whole by now
         LimitFusion(),
         SeparateScalars(),  # after all that takes equal constants for one

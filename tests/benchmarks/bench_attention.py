@@ -23,6 +23,10 @@ CASES = {  # batch, heads, queries, keys, depth, width
     "RT-DETR's encoder, 640 x 640": (1, 8, 400, 400, 32, 32),
     "RT-DETR's decoder": (1, 8, 300, 300, 32, 32),
     "YOLOS-S, 512 x 864": (1, 6, 1829, 1829, 64, 64),
+    "ViT-B, 8 images": (8, 12, 197, 197, 64, 64),
+    "Swin-T, windows of 7 x 7": (64, 12, 49, 49, 32, 32),
+    "SwinIR, windows of 8 x 8": (256, 6, 64, 64, 32, 32),
+    "HAT, windows of 16 x 16": (64, 6, 256, 256, 32, 32),
 }
 TOLERANCE = 5e-3  # of means of numbers up to 5, rounded to float16
 

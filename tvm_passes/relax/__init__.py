@@ -60,7 +60,7 @@ def convolution_pipeline(target: str | tvm.target.Target, dtype: str | None = No
         *([InMixedPrecision(half)] if half else []),  # after a bias is part of its convolution: it is float32
         AlignFilters(target),
         SelectTopK(target),
-        SeparateMaxPools(target),
+        SeparateMaxPools(),
         IdentifyWeights(),
     ]
     return tvm.transform.Sequential(passes, name="convolution_pipeline")

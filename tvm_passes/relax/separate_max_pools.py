@@ -1,4 +1,4 @@
-"""Take the maximum of each window along its rows first, on CPUs."""
+"""Take the maximum of each window along its rows first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from tvm import relax
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
-from ..analysis.targets import is_for_cpu
 from ..analysis.windows import in_two_pools, is_worth_two_pools
 from ..engine.contract import Match, Rule
 from .rule_pass import rule_pass
@@ -30,6 +29,6 @@ class MaximaOfMaxima(Rule):
         return in_two_pools(relax.op.nn.max_pool2d, match.data, match.root.attrs)
 
 
-def SeparateMaxPools(target: tvm.target.Target) -> tvm.transform.Pass:
-    """Compare fewer numbers for the maxima of large windows on CPUs; nothing on other targets."""
-    return rule_pass("SeparateMaxPools", *([MaximaOfMaxima()] if is_for_cpu(target) else []))
+def SeparateMaxPools() -> tvm.transform.Pass:
+    """Compare fewer numbers for the maxima of large windows, such as those of spatial pyramid pooling."""
+    return rule_pass("SeparateMaxPools", MaximaOfMaxima())
