@@ -1,22 +1,26 @@
 """Attention on tensor cores: a block computes a tile of queries, and goes through the keys tile by tile.
 
-A warp has 16 queries, whose vectors stay in registers. In each turn, a tile of keys and of their values is in
-shared memory, and asynchronous copies bring the next one into the other slot. The warp multiplies its queries
-by the keys, takes the exponentials of the scores, and multiplies these, rounded, by the values: the sums of
-one product are where the operands of the next one have to be, so they stay in registers. So far, the greatest
-score of each query is known, the sum of the exponentials, and that of the values, both relative to that
-score: they are scaled anew when it grows.
+A warp has 16 or 32 queries, whose vectors stay in registers. In each turn, a tile of keys and of their values
+is in shared memory, and asynchronous copies bring the next one into the other slot. The warp multiplies its
+queries by the keys, takes the exponentials of the scores, and multiplies these, rounded, by the values: the
+sums of one product are where the operands of the next one have to be, so they stay in registers. So far, the
+greatest score of each query is known, the sum of the exponentials, and that of the values, both relative to
+that score: they are scaled anew when it grows. Exponentials are powers of two; the factor for that is part of
+the scale.
+
+Where queries are few, several warps have the same ones, and each takes a part of every tile; the first of
+them adds up what they found (`choose_plan`).
 
 Fragments
 ---------
 In each 16 x 8 sums, a lane has the rows `lane // 4` and `lane // 4 + 8`, h = 0 and 1, and the columns
-2 * (lane % 4) and the next one: registers 2 * h and 2 * h + 1. The four lanes of a row are neighbors.
+2 * (lane % 4) and the next one: registers 2 * h and 2 * h + 1. The four lanes of a row are neighbors. A warp
+with two groups of 16 queries multiplies both by what it loads once: h = 2 and 3 are in the second one.
 
 Shared memory
 -------------
-A slot is pieces of 16 bytes, eight elements of a vector: first those of the keys, then those of the values,
-`keys` pieces for each eight elements, side by side as ldmatrix reads them. Vectors and keys that do not exist
-are zeros.
+A slot is pieces of 16 bytes, eight elements of a vector: first those of the keys, then those of the values
+(`plan.place`). Vectors and keys that do not exist are zeros.
 
 Bounds and termination
 ----------------------
@@ -27,8 +31,10 @@ all barriers.
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -40,13 +46,12 @@ from .._kernel import barrier, ceil_div, in_a_row, launch, local
 from .._types import IntExpr
 from .._warp import from_lane_across
 from ..conv2d_nhwc import tensor_core
+from .plan import PIECE_BYTES, ROWS, SLOTS, WARP, Plan, pitch, place
 from .problem import Problem, offset
 
-WARP, ROWS, PIECE, EIGHT = 32, 16, 16, 8
-MAX_WARPS = 4
-ENOUGH = 264  # blocks, two for each multiprocessor of a large GPU
+EIGHT = 8
 MAX_LENGTH = 128  # of vectors: sums and queries are in registers
-SLOTS = 2
+LOG2_E = math.log2(math.e)
 
 
 def fits(problem: Problem) -> bool:
@@ -56,197 +61,316 @@ def fits(problem: Problem) -> bool:
     return is_short and all(part is None or part.is_aligned for part in problem.parts)
 
 
-def emit_tiles(problem: Problem, buffers: Sequence[tir.Buffer]) -> tir.Stmt:
+def emit_tiles(problem: Problem, plan: Plan, buffers: Sequence[tir.Buffer]) -> tir.Stmt:
     """The kernel; buffers are query, key, value, the mask if there is one, and the result."""
-    kernel = _Kernel(problem, buffers)
+    kernel = _Kernel(problem, plan, buffers)
     with launch(kernel.ib, kernel.blocks, kernel.threads) as (block, thread):
         kernel.emit(block, thread)
     return kernel.ib.get()
 
 
 class _Kernel:
-    def __init__(self, problem: Problem, buffers: Sequence[tir.Buffer]) -> None:
+    def __init__(self, problem: Problem, plan: Plan, buffers: Sequence[tir.Buffer]) -> None:
         self.ib = tir.ir_builder.create()
-        self.problem = problem
+        self.problem, self.plan = problem, plan
         self.flat = [in_a_row(self.ib, buffer)[0] for buffer in buffers]
         self.c_type = tensor_core.C_TYPES[problem.dtype]
         self.keep = Locals(self.ib, "local")
-        heads = problem.batch * problem.heads
-        warps = MAX_WARPS
-        while warps > 1 and heads * ceil_div(problem.queries, warps * ROWS) < ENOUGH:
-            warps //= 2
-        self.warps, self.threads = warps, warps * WARP
-        self.tiles = ceil_div(problem.queries, warps * ROWS)
-        self.blocks = heads * self.tiles
-        # An instruction takes two pieces of a vector, or of two neighboring vectors.
-        self.depth_pieces = ceil_div(problem.depth, 2 * EIGHT) * 2
-        self.width_pieces = ceil_div(problem.width, 2 * EIGHT) * 2
-        self.keys = 64 if max(problem.depth, problem.width) <= 64 else 32  # of a tile
-        self.slot = (self.depth_pieces + self.width_pieces) * self.keys * PIECE
+        self.threads = plan.warps * WARP
+        self.tiles = ceil_div(problem.queries, plan.queries)
+        self.halves = range(2 * plan.groups)
+        self.blocks = problem.batch * problem.heads * self.tiles
+        self.pieces = plan.pieces(problem)
+        self.values = plan.tile * pitch(self.pieces[0]) * PIECE_BYTES  # where they begin in a slot
+        self.turns = plan.turns(problem)
+        # Without a mask, and if the greatest product is the greatest score, one instruction scales a product
+        # and subtracts.
+        self.scales_late = problem.mask is None and problem.scale > 0
 
     def emit(self, block: tir.PrimExpr, thread: tir.PrimExpr) -> None:
-        ib, problem = self.ib, self.problem
+        ib, problem, plan = self.ib, self.problem, self.plan
         self.thread, self.lane = thread, tir.truncmod(thread, WARP)
-        self.shared = ib.allocate("uint8", (SLOTS * self.slot,), name="shared", scope="shared.dyn")
+        warp = local(ib, "warp", tir.truncdiv(thread, WARP))
+        self.row = local(ib, "row", tir.truncmod(warp, plan.rows))
+        self.part = local(ib, "part", tir.truncdiv(warp, plan.rows))
+        bytes_ = plan.shared_bytes(problem)
+        self.shared = ib.allocate("uint8", (bytes_,), name="shared", scope="shared.dyn")
         of_head, tile = tir.truncdiv(block, self.tiles), tir.truncmod(block, self.tiles)
         self.place = tir.truncdiv(of_head, problem.heads), tir.truncmod(of_head, problem.heads)
-        first = (tile * self.warps + tir.truncdiv(thread, WARP)) * ROWS + tir.truncdiv(self.lane, 4)
-        self.rows = [local(ib, "query_row", first + h * EIGHT) for h in (0, 1)]
+        first = (tile * plan.rows + self.row) * (plan.groups * ROWS) + tir.truncdiv(self.lane, 4)
+        self.rows = [local(ib, "query_row", first + h * EIGHT) for h in self.halves]
         self.clamped = [local(ib, "clamped", te.min(row, problem.queries - 1)) for row in self.rows]
         self.pair = local(ib, "pair", tir.truncmod(self.lane, 4) * 2)
         self.zero, self.lowest = tir.const(0.0, "float32"), self.keep.exact(-np.inf)
-        self.scale = self.keep.exact(problem.scale)
+        self.scale = self.keep.exact(problem.scale * LOG2_E)
+        self.late = self.scale if self.scales_late else tir.const(1.0, "float32")
         self.greatest, self.total = (
-            [self.keep.variable(name, start) for _ in (0, 1)]
+            [self.keep.variable(name, start) for _ in self.halves]
             for name, start in (("greatest", self.lowest), ("total", self.zero))
         )
-        self.sums = self._zeros("sums", self.width_pieces * 4)
+        self.sums = self._zeros("sums", plan.groups * self.pieces[1] * 4)
         self.operands = ib.allocate("uint32", (4,), name="operands", scope="local")
-        self._load_queries()
-        turns = ceil_div(problem.keys, self.keys)
+        self._start_copies()
         self._copy(tir.const(0, "int32"))
-        with ib.for_range(0, turns, "turn") as turn:
+        self._load_queries()
+        with ib.for_range(0, self.turns, "turn") as turn:
             self._call("copy_wait<0>")
             barrier(ib)  # the tile is there for all, and all are done with the other slot
-            with ib.if_scope(turn + 1 < turns):
+            with ib.if_scope(turn + 1 < self.turns):
                 self._copy(turn + 1)
-            self._attend(turn)
-        self._write()
+            first_key = local(ib, "first_key", turn * plan.tile + self.part * plan.keys)
+            with ib.if_scope(first_key < problem.keys):  # the same for all lanes of a warp
+                self._attend(turn, first_key)
+        if plan.parts > 1:
+            self._add_parts()
+        with ib.if_scope(self.part == 0):
+            self._write()
 
     # --- loads
 
     def _load_queries(self) -> None:
-        """The operands of this lane: of each two pieces, those of h = 0 and 1, then of the second piece."""
-        problem, query = self.problem, self.flat[0]
-        self.queries = self.ib.allocate("uint32", (self.depth_pieces * 2,), name="queries", scope="local")
+        """The operands of this lane: of a group, and each two pieces, those of both h, then of the second."""
+        problem, query, pieces = self.problem, self.flat[0], self.pieces[0]
+        count = self.plan.groups * pieces * 2
+        self.queries = self.ib.allocate("uint32", (count,), name="queries", scope="local")
         own = [local(self.ib, "own", problem.at(0, *self.place, row) + self.pair) for row in self.clamped]
-        for piece in range(self.depth_pieces):
-            for h in (0, 1):
-                to = piece * 2 + h
+        for h in self.halves:
+            for piece in range(pieces):
+                to = h // 2 * pieces * 2 + piece * 2 + h % 2
                 if piece * EIGHT < problem.depth:
                     self._call("load<4>", _address(self.queries, to), _address(query, own[h] + piece * EIGHT))
                 else:
                     self.queries[to] = tir.const(0, "uint32")
 
+    def _start_copies(self) -> None:
+        """What this thread copies of a tile: of keys and values, which ones, from where, and to where."""
+        ib, problem = self.ib, self.problem
+        self.copies: list[tuple[int, int, list[tuple[tir.PrimExpr, ...]]]] = []
+        for which, pieces, begin in zip((1, 2), self.pieces, (0, self.values)):
+            base, stride = local(ib, "base", problem.at(which, *self.place)), problem.strides(which)[2]
+            step = self.threads // pieces if self.threads % pieces == 0 else 0  # from key to key
+            copies: list[tuple[tir.PrimExpr, ...]] = []
+            for number in range(ceil_div(pieces * self.plan.tile, self.threads)):
+                keys = number * step
+                if not keys:
+                    index = number * self.threads + self.thread  # neighbors read the pieces of a vector
+                    key = local(ib, "of_tile", tir.truncdiv(index, pieces))
+                    piece = local(ib, "piece", tir.truncmod(index, pieces))
+                    source = local(ib, "source", base + key * stride + piece * EIGHT)
+                to = place(pieces, key + keys, piece) * PIECE_BYTES
+                if not keys or step % EIGHT:
+                    to = at = local(ib, "to", begin + to)
+                else:
+                    to = at + keys * pitch(pieces) * PIECE_BYTES
+                copies.append((key + keys, piece, source + keys * stride, to))
+            self.copies.append((which, pieces, copies))
+
     def _copy(self, turn: tir.PrimExpr) -> None:
         """Start to copy the keys of a tile and their values into the slot of its turn."""
-        problem = self.problem
-        slot = local(self.ib, "to_slot", tir.truncmod(turn, SLOTS) * self.slot)
-        for which, pieces, at in (
-            (1, self.depth_pieces, 0),
-            (2, self.width_pieces, self.depth_pieces * self.keys * PIECE),
-        ):
-            length, array = problem.lengths[which][1], self.flat[which]
-            base = local(self.ib, "base", problem.at(which, *self.place))
-            count = pieces * self.keys
-            with self.ib.for_range(0, ceil_div(count, self.threads), "round") as number:
-                index = local(self.ib, "index", number * self.threads + self.thread)
-                with self.ib.if_scope(index < count):  # neighbors read the pieces of a vector
-                    in_tile, piece = tir.truncdiv(index, pieces), tir.truncmod(index, pieces)
-                    key = local(self.ib, "key", turn * self.keys + in_tile)
-                    exists = tir.all(key < problem.keys, piece * EIGHT < length)
-                    source = tir.if_then_else(
-                        exists, base + key * problem.strides(which)[2] + piece * EIGHT, 0
-                    )
-                    to = slot + at + (piece * self.keys + in_tile) * PIECE
-                    self._call("copy_async<16>", self._shared(to), _address(array, source), exists)
+        problem, plan, ib = self.problem, self.plan, self.ib
+        slot = local(ib, "to_slot", tir.truncmod(turn, SLOTS) * plan.slot(problem))
+        first = local(ib, "first", turn * plan.tile)
+        for which, pieces, copies in self.copies:
+            stride, length = problem.strides(which)[2], problem.lengths[which][1]
+            start = local(ib, "start", first * stride)
+            for number, (key, piece, source, to) in enumerate(copies):
+                exists = tir.const(True) if problem.keys % plan.tile == 0 else first + key < problem.keys
+                if length % (2 * EIGHT):
+                    exists = tir.all(exists, piece * EIGHT < length)
+                source = tir.if_then_else(exists, start + source, 0)
+                arguments = self._shared(slot + to), _address(self.flat[which], source), exists
+                is_whole = (number + 1) * self.threads <= pieces * plan.tile
+                with nullcontext() if is_whole else ib.if_scope(key < plan.tile):
+                    self._call("copy_async<16>", *arguments)
         self._call("copy_commit")
 
     # --- a tile of keys
 
-    def _attend(self, turn: tir.PrimExpr) -> None:
-        slot = local(self.ib, "slot", tir.truncmod(turn, SLOTS) * self.slot)
-        scores = self._zeros("scores", self.keys // EIGHT * 4)
-        self._multiply_by_keys(scores, slot)
-        self._finish_scores(scores, turn)
-        for h in (0, 1):
+    def _attend(self, turn: tir.PrimExpr, first_key: tir.PrimExpr) -> None:
+        plan = self.plan
+        slot = local(self.ib, "slot", tir.truncmod(turn, SLOTS) * plan.slot(self.problem))
+        keys, values = (
+            slot + self.part * (plan.keys * pitch(pieces) * PIECE_BYTES) for pieces in self.pieces
+        )
+        mask = self._load_mask(first_key)
+        scores = self._zeros("scores", plan.groups * plan.keys // EIGHT * 4)
+        self._multiply_by_keys(scores, keys)
+        self._finish_scores(scores, mask, first_key)
+        for h in self.halves:
             self._exponentials(scores, h)
-        self._multiply_by_values(scores, slot + self.depth_pieces * self.keys * PIECE)
+        self._multiply_by_values(scores, self.values + values)
 
-    def _multiply_by_keys(self, scores: BufferVar, slot: tir.PrimExpr) -> None:
+    def _load_mask(self, first_key: tir.PrimExpr) -> Callable[[IntExpr, int, int], tir.PrimExpr] | None:
+        """Start to read the mask: its element by eight keys, h and column, once it is needed."""
+        problem, ib, strides = self.problem, self.ib, self.problem.mask_strides
+        if problem.mask is None:
+            return None
+        mask, eights = self.flat[3], self.plan.keys // EIGHT
+        own = [offset(strides, *self.place, row) for row in self.clamped]
+        own = [local(ib, "own_mask", tir.const(0, "int32") + at) for at in own]
+
+        def at(h: int, eight: IntExpr, column: int, last: int) -> tir.PrimExpr:
+            key = first_key + eight * EIGHT + self.pair + column
+            return own[h] + te.min(key, last) * strides[3]
+
+        if not problem.has_pairs_in_mask:
+            last = problem.keys - 1
+            return lambda eight, h, column: mask[at(h, eight, column, last)].astype("float32")
+        words = ib.allocate("uint32", (len(self.halves) * eights,), name="mask_words", scope="local")
+        for h in self.halves:
+            with ib.for_range(0, eights, "eight", kind="unroll") as eight:
+                pair = _address(mask, at(h, eight, 0, problem.keys - 2))
+                self._call("load<4>", _address(words, h * eights + eight), pair)
+        unpack = tensor_core.name(f"unpack<{tensor_core.C_TYPES[str(problem.mask_dtype)]}>")
+        return lambda eight, h, column: tir.call_extern("float32", unpack, words[h * eights + eight], column)
+
+    def _multiply_by_keys(self, scores: BufferVar, tile: tir.PrimExpr) -> None:
         """Matrices of a load: first eight keys and piece, second piece, then both of the next eight keys."""
         matrix, row = tir.truncdiv(self.lane, 8), tir.truncmod(self.lane, 8)
         eight, piece = tir.truncdiv(matrix, 2), tir.truncmod(matrix, 2)
-        own = local(self.ib, "own_keys", slot + (piece * self.keys + eight * EIGHT + row) * PIECE)
-        for pieces in range(0, self.depth_pieces, 2):
-            for eights in range(0, self.keys // EIGHT, 2):
-                at = own + (pieces * self.keys + eights * EIGHT) * PIECE
+        all_pieces, all_eights = self.pieces[0], self.plan.keys // EIGHT
+        for pieces in range(0, all_pieces, 2):
+            own = place(all_pieces, eight * EIGHT + row, pieces + piece)
+            own = local(self.ib, "own_keys", tile + own * PIECE_BYTES)
+            for eights in range(0, all_eights, 2):
+                at = own + eights * EIGHT * pitch(all_pieces) * PIECE_BYTES
                 self._call("load_matrices<4>", _address(self.operands, 0), self._shared(at))
-                for i in (0, 1):
-                    self._multiply(scores, (eights + i) * 4, self.queries, pieces * 2, i * 2)
+                for group in range(self.plan.groups):
+                    of_group = (group * all_pieces + pieces) * 2
+                    for i in (0, 1):
+                        to = (group * all_eights + eights + i) * 4
+                        self._multiply(scores, to, self.queries, of_group, i * 2)
 
-    def _finish_scores(self, scores: BufferVar, turn: tir.PrimExpr) -> None:
+    def _finish_scores(
+        self,
+        scores: BufferVar,
+        mask: Callable[[IntExpr, int, int], tir.PrimExpr] | None,
+        first_key: tir.PrimExpr,
+    ) -> None:
         """Scale, add the mask, and exclude keys that do not exist."""
-        problem, ib = self.problem, self.ib
-        mask = self.flat[3] if problem.mask is not None else None
-        strides = problem.mask_strides
-        own = [offset(strides, *self.place, row) if mask is not None else None for row in self.clamped]
-        own = [None if at is None else local(ib, "own_mask", tir.const(0, "int32") + at) for at in own]
-        with ib.for_range(0, self.keys // EIGHT, "eight", kind="unroll") as eight:
-            for register in range(4):
-                at = eight * 4 + register
-                key = local(ib, "key", turn * self.keys + eight * EIGHT + self.pair + register % 2)
+        problem, plan, ib = self.problem, self.plan, self.ib
+        to_base_2 = self.keep.exact(LOG2_E)
+        if not self.scales_late:
+            for at, eight, h, column in self._each_score():
                 score = scores[at] * self.scale
-                if mask is not None:
-                    of_mask = own[register // 2] + te.min(key, problem.keys - 1) * strides[3]
-                    score = score + mask[of_mask].astype("float32")
-                if problem.keys % self.keys:
-                    score = tir.if_then_else(key < problem.keys, score, self.lowest)
-                scores[at] = score
+                scores[at] = score + mask(eight, h, column) * to_base_2 if mask else score
+        if problem.keys % plan.keys:
+            with ib.if_scope(first_key + plan.keys > problem.keys):
+                for at, eight, _h, column in self._each_score():
+                    key = first_key + eight * EIGHT + self.pair + column
+                    scores[at] = tir.if_then_else(key < problem.keys, scores[at], self.lowest)
+
+    def _each_score(self) -> Iterator[tuple[IntExpr, IntExpr, int, int]]:
+        """Its register, and its eight keys, h and column."""
+        for h in self.halves:
+            with self.ib.for_range(0, self.plan.keys // EIGHT, "eight", kind="unroll") as eight:
+                for column in (0, 1):
+                    yield self._register(h, eight, column, self.plan.keys // EIGHT), eight, h, column
 
     def _exponentials(self, scores: BufferVar, h: int) -> None:
         """Replace the scores of a row, and scale what was summed before if a score is greater than all."""
-        ib, count = self.ib, self.keys // EIGHT
+        ib, count = self.ib, self.plan.keys // EIGHT
         most = self.keep.variable("most", self.greatest[h][0])
         with ib.for_range(0, count, "eight", kind="unroll") as eight:
             for column in (0, 1):
-                most[0] = te.max(most[0], scores[eight * 4 + h * 2 + column])
+                most[0] = te.max(most[0], scores[self._register(h, eight, column, count)])
         most[0] = self._over_row(most[0], te.max)
-        # Where all keys so far are excluded, differences to the greatest score would be NaN.
-        base = self.keep("base", tir.if_then_else(most[0] == self.lowest, self.zero, most[0]))
-        again = self.keep("again", tir.exp(self.greatest[h][0] - base))
+        base = self._base(most[0])
+        again = self.keep("again", self._power(self.greatest[h][0] * self.late - base))
         self.greatest[h][0] = most[0]
         self.total[h][0] = self.total[h][0] * again  # of the columns of this lane
         with ib.for_range(0, count, "eight", kind="unroll") as eight:
             for column in (0, 1):
-                at = eight * 4 + h * 2 + column
-                scores[at] = tir.exp(scores[at] - base)
+                at = self._register(h, eight, column, count)
+                scores[at] = self._power(scores[at] * self.late - base)
                 self.total[h][0] = self.total[h][0] + scores[at]
-        with ib.for_range(0, self.width_pieces, "piece", kind="unroll") as piece:
-            for column in (0, 1):
-                at = piece * 4 + h * 2 + column
-                self.sums[at] = self.sums[at] * again
+        self._scale_sums(h, again)
 
-    def _multiply_by_values(self, weights: BufferVar, slot: tir.PrimExpr) -> None:
+    def _base(self, most: tir.PrimExpr) -> tir.PrimExpr:
+        """Relative to which powers are: where all keys so far are excluded, differences would be NaN."""
+        return self.keep("base", tir.if_then_else(most == self.lowest, self.zero, most * self.late))
+
+    def _scale_sums(self, h: int, by: tir.PrimExpr) -> None:
+        for at in self._each_sum(h):
+            self.sums[at] = self.sums[at] * by
+
+    def _each_sum(self, h: int) -> Iterator[IntExpr]:
+        """Its register."""
+        with self.ib.for_range(0, self.pieces[1], "piece", kind="unroll") as piece:
+            for column in (0, 1):
+                yield self._register(h, piece, column, self.pieces[1])
+
+    @staticmethod
+    def _register(h: int, eight: IntExpr, column: int, eights: int) -> IntExpr:
+        return (h // 2 * eights + eight) * 4 + h % 2 * 2 + column
+
+    def _multiply_by_values(self, weights: BufferVar, tile: tir.PrimExpr) -> None:
         """Matrices of a load: first eight keys and piece, next eight keys, then both of the second piece."""
         matrix, row = tir.truncdiv(self.lane, 8), tir.truncmod(self.lane, 8)
         piece, eight = tir.truncdiv(matrix, 2), tir.truncmod(matrix, 2)
-        own = local(self.ib, "own_values", slot + (piece * self.keys + eight * EIGHT + row) * PIECE)
-        packed = self.ib.allocate("uint32", (4,), name="packed", scope="local")
-        for eights in range(0, self.keys // EIGHT, 2):
-            for i in range(4):
-                packed[i] = self._pack(weights, (eights + i // 2) * 4 + i % 2 * 2)
-            for pieces in range(0, self.width_pieces, 2):
-                at = own + (pieces * self.keys + eights * EIGHT) * PIECE
+        groups, all_pieces, all_eights = range(self.plan.groups), self.pieces[1], self.plan.keys // EIGHT
+        places = (
+            place(all_pieces, eight * EIGHT + row, pieces + piece) for pieces in range(0, all_pieces, 2)
+        )
+        own = [local(self.ib, "own_values", tile + each * PIECE_BYTES) for each in places]
+        packed = self.ib.allocate("uint32", (4 * len(groups),), name="packed", scope="local")
+        for eights in range(0, all_eights, 2):
+            for group in groups:
+                for i in range(4):
+                    at = (group * all_eights + eights + i // 2) * 4 + i % 2 * 2
+                    packed[group * 4 + i] = self._pack(weights, at)
+            for pieces in range(0, all_pieces, 2):
+                at = own[pieces // 2] + eights * EIGHT * pitch(all_pieces) * PIECE_BYTES
                 self._call("load_transposed", _address(self.operands, 0), self._shared(at))
-                for i in (0, 1):
-                    self._multiply(self.sums, (pieces + i) * 4, packed, 0, i * 2)
+                for group in groups:
+                    for i in (0, 1):
+                        to = (group * all_pieces + pieces + i) * 4
+                        self._multiply(self.sums, to, packed, group * 4, i * 2)
 
     # --- the result
 
+    def _add_parts(self) -> None:
+        """Add what the warps of other parts found to that of the first one."""
+        ib, plan = self.ib, self.plan
+        registers, found = plan.registers(self.problem), [*self.greatest, *self.total]
+        of_found = registers - len(found)
+
+        def at(part: IntExpr, register: IntExpr) -> tir.PrimExpr:
+            of_warp = (part * plan.rows + self.row) * registers + register
+            return self._shared((of_warp * WARP + self.lane) * 4)
+
+        barrier(ib)  # all are done with the tiles
+        with ib.if_scope(self.part > 0):
+            with ib.for_range(0, of_found, "register", kind="unroll") as register:
+                self._call("put", at(self.part - 1, register), self.sums[register])
+            for number, variable in enumerate(found):
+                self._call("put", at(self.part - 1, of_found + number), variable[0])
+        barrier(ib)
+        with ib.if_scope(self.part == 0), ib.for_range(0, plan.parts - 1, "other") as other:
+            others = ib.allocate("float32", (registers,), name="others", scope="local")
+            with ib.for_range(0, registers, "register", kind="unroll") as register:
+                self._call("get<1>", _address(others, register), at(other, register))
+            for h in self.halves:
+                greatest, total = others[of_found + h], others[of_found + len(self.halves) + h]
+                most = self.keep("most", te.max(self.greatest[h][0], greatest))
+                base = self._base(most)
+                again = self.keep("again", self._power(self.greatest[h][0] * self.late - base))
+                of_others = self.keep("of_others", self._power(greatest * self.late - base))
+                self.greatest[h][0] = most
+                self.total[h][0] = self.total[h][0] * again + total * of_others
+                for place in self._each_sum(h):
+                    self.sums[place] = self.sums[place] * again + others[place] * of_others
+
     def _write(self) -> None:
         problem, ib = self.problem, self.ib
-        for h in (0, 1):
+        for h in self.halves:
             total = self._over_row(self.total[h][0], operator.add)
             inverse = self.keep("inverse", tir.const(1.0, "float32") / total)
             with ib.if_scope(self.rows[h] < problem.queries):
-                to = problem.at(3, *self.place, self.rows[h]) + self.pair
-                to = local(ib, "to", to)
+                to = local(ib, "to", problem.at(3, *self.place, self.rows[h]) + self.pair)
+                self._scale_sums(h, inverse)
                 for piece in range(problem.width // EIGHT):
-                    at = piece * 4 + h * 2
-                    for column in (0, 1):
-                        self.sums[at + column] = self.sums[at + column] * inverse
-                    self.operands[0] = self._pack(self.sums, at)
+                    self.operands[0] = self._pack(self.sums, self._register(h, piece, 0, self.pieces[1]))
                     target = _address(self.flat[-1], to + piece * EIGHT)
                     self._call("store<4>", target, _address(self.operands, 0))
 
@@ -257,6 +381,9 @@ class _Kernel:
         with self.ib.for_range(0, count, "i", kind="unroll") as i:
             array[i] = self.zero
         return array
+
+    def _power(self, exponent: tir.PrimExpr) -> tir.PrimExpr:
+        return tir.call_extern("float32", tensor_core.name("power_of_2"), exponent)
 
     def _multiply(self, sums: BufferVar, at: int, a: BufferVar, of_a: int, of_b: int) -> None:
         arrays = _address(sums, at), _address(a, of_a), _address(self.operands, of_b)

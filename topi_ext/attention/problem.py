@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from .._floats import HALF
 from .._types import IntExpr
 
 BHND, BNHD = "BHND", "BNHD"
@@ -101,6 +102,13 @@ class Problem:
             steps.append(0 if extent == 1 else step)
             step *= extent
         return tuple(reversed(steps))
+
+    @property
+    def has_pairs_in_mask(self) -> bool:
+        """Whether of an even key and the next one, the elements of the mask are a word."""
+        *outer, of_key = self.mask_strides
+        is_half = self.mask_dtype in HALF
+        return is_half and of_key == 1 and self.keys % 2 == 0 and all(step % 2 == 0 for step in outer)
 
     def to_json(self) -> str:
         """As text, which compiled code passes to a library at run time."""

@@ -22,6 +22,7 @@ reduction, or sixteen of int8. An instruction takes two pieces; sums are float32
   `see_copies()` and a barrier.
 - `store_values<type, count>(to, values)`: rounds float32 values to a type, int8 as the operator does, and
   stores them. `load<bytes>(words, from)` reads some; `unpack<type>(word, which)` is one of those in a word.
+- `power_of_2(x)`: in one instruction.
 - `settle<count>(sums)`: keeps nvcc from moving accesses to the sums across it.
 """
 
@@ -161,6 +162,7 @@ template <int kThreads> inline void team_barrier(int id) {
   emulator::emulator_named_barrier(id, kThreads, __LINE__);
 }
 inline void copy_commit() {}
+inline float power_of_2(float x) { return exp2f(x); }
 template <int kGroups> inline void copy_wait() {}
 template <int kCount> inline void load_matrices(unsigned* out, const void* from) {
   emulated_ldmatrix<kCount>(out, from);
@@ -202,6 +204,12 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool insi
 }
 template <int kThreads> __device__ __forceinline__ void team_barrier(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+// exp2f also cares for results that are no normal numbers; here they are 0.
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 __device__ __forceinline__ void copy_commit() {
 #if __CUDA_ARCH__ >= 800
