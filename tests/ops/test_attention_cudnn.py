@@ -30,6 +30,18 @@ def changed(**fields):
     return Problem(**{**vars(PROBLEM), **fields})
 
 
+@pytest.fixture(autouse=True)
+def short_is_long(monkeypatch):
+    """As if cuDNN were the faster one for all."""
+    monkeypatch.setattr(cudnn, "LONG", 1)
+
+
+def test_the_faster_one_is_chosen(monkeypatch):
+    monkeypatch.undo()
+    chosen = [op.kernels_for(changed(keys=keys), target()).__name__.split(".")[-1] for keys in (2048, 4096)]
+    assert chosen == ["cuda", "cudnn"]
+
+
 @pytest.mark.parametrize(
     "problem, of_target, expected",
     [

@@ -6,7 +6,7 @@ import pytest
 import topi_ext
 from tests.helpers import numbers
 from tests.helpers import run as run_on_llvm
-from tests.ops.test_attention_cudnn import answers, target  # noqa: F401  a fixture
+from tests.ops.test_attention_cudnn import answers, short_is_long, target  # noqa: F401  fixtures
 from topi_ext.attention import cudnn, op, reference
 from topi_ext.attention.problem import Part, Problem
 

@@ -12,10 +12,12 @@ from tvm import te, tir
 from ..conv2d_nhwc.cuda import arch_of
 from ..cudnn.session import ALIGNMENT, Operator, new_graph
 from .cuda import schedule  # noqa: F401  a packed function needs no other schedule
+from .cuda_tiles import fits
 from .problem import Problem
 
 MAX_LENGTH = 128  # of the vectors of a head
 FIRST_ARCH = 80
+LONG = 3072  # keys: with 2048, this project's kernel is the faster one on an H200, and with 4096 cuDNN's
 
 
 def is_capable(problem: Problem, target: tvm.target.Target) -> bool:
@@ -27,6 +29,11 @@ def is_capable(problem: Problem, target: tvm.target.Target) -> bool:
     )
     is_half = problem.dtype != "float32"
     return is_half and aligned and problem.mask is None and arch_of(target) >= FIRST_ARCH
+
+
+def is_faster(problem: Problem) -> bool:
+    """Whether it takes less time than this project's kernel on tensor cores."""
+    return problem.keys >= LONG or not fits(problem)
 
 
 def attention(problem: Problem, tensors: Sequence[te.Tensor], _target: tvm.target.Target) -> te.Tensor:

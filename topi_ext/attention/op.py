@@ -192,9 +192,10 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
-    """The module of the kernels: cuDNN's where the target allows it and it can."""
+    """The module of the kernels: cuDNN's where the target allows it, it can, and it is faster."""
     kind = target.kind.name
-    if kind == "cuda" and LIBRARY in target.libs and cudnn.is_capable(problem, target):
+    has_cudnn = kind == "cuda" and LIBRARY in target.libs
+    if has_cudnn and cudnn.is_capable(problem, target) and cudnn.is_faster(problem):
         return cudnn
     return importlib.import_module(f"{__package__}.{_register.KERNELS[kind]}")
 

@@ -95,7 +95,7 @@ def choose_plan(problem: Problem, most_bytes: int) -> Plan:
     is_short = max(problem.depth, problem.width) <= SHORT
     keys = MANY_KEYS if is_short else FEW_KEYS
     groups = problem.batch * problem.heads * ceil_div(problem.queries, ROWS)
-    parts = WARPS
+    parts = WARPS if is_short else WARPS // 2
     while parts > 1 and (groups * parts > BUSY or (parts - 1) * 2 * keys >= problem.keys):
         parts //= 2
     rows = min(WARPS // parts, ceil_div(problem.queries, ROWS))
