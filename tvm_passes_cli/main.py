@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from .model_argument import why_it_is_no_model
-from .options import OF_MODELS, parser
+from .model_argument import why_there_is_no_model
+from .options import parser
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 args = parser().parse_args(arguments)
             except SystemExit as stop:  # after --help, or one line about the command line
                 return int(stop.code or 0)
-            refusal = why_it_is_no_model(args.model) if args.command in OF_MODELS else None
+            refusal = why_there_is_no_model(args)
             if refusal:
                 print(f"tvm-passes {args.command}: {refusal}", file=sys.stderr)
                 return 1

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 PIPELINES = "auto", "detection", "subpixel"
 OF_RELAX = ("convolution",)
 OF_MODELS = ("inspect", "compile", "calibrate", "profile")  # whose MODEL is imported
+OF_FOLDERS = ("run", "detect", "serve")  # whose model is in a folder that was compiled to
 MODEL = """\
 MODEL is one of
   network.onnx                 an ONNX file; dynamic sizes are set by --size or --input-shape
@@ -21,7 +22,7 @@ MODEL is one of
                                seeded weights unless --weights trained
   module:function              what a function of an importable module returns: an nn.Module (with --size or
                                --input-shape), an nn.Module and its example inputs, or a Relay module and its
-                               parameters
+                               parameters; or an nn.Module that the module has
 NAME and function may have literal arguments: 'torchvision:ssd300_vgg16(num_classes=8)'."""
 
 SOURCES = """\

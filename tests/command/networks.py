@@ -30,6 +30,13 @@ def upscaler_and_image():
     return upscaler(), torch.rand(1, 3, *SIZE)
 
 
+def takes_a_number(number):
+    return nn.Conv2d(3, number, 1)
+
+
+net = nn.Conv2d(3, 3, 1)  # which is no function
+
+
 def pair():
     return nn.Bilinear(4, 5, 2)
 

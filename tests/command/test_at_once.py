@@ -3,10 +3,13 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tvm_passes.version import VERSION
+
+ROOT = Path(__file__).parents[2]
 
 RUN = """
 import sys
@@ -23,6 +26,11 @@ SAID = {
     "frobnicate": (2, "invalid choice: 'frobnicate'"),
     "inspect relu.onnx --pipeline fast": (2, "there is no pipeline fast: give auto, detection, subpixel"),
     "inspect absent.onnx": (1, "there is no file absent.onnx: give"),
+    "inspect tests/command/networks.py": (1, "as networks:function"),
+    "run absent --image photo.png": (1, "there is no folder absent: give a folder that tvm-passes compile"),
+    "detect photos -o found --model absent": (1, "there is no folder absent: give a folder"),
+    "serve tests": (1, "tests has no manifest.json: give a folder that tvm-passes compile wrote"),
+    "serve README.md": (1, "README.md is a file: give a folder that tvm-passes compile wrote"),
     "compile weights.pt -o network": (1, "unpickling a file may run code in it"),
 }
 
@@ -30,7 +38,7 @@ SAID = {
 @pytest.mark.parametrize("arguments", SAID)
 def test_what_needs_no_tvm_does_not_import_it(arguments):
     run = [sys.executable, "-c", RUN, *arguments.split()]
-    answer = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     status, said = SAID[arguments]
     assert answer.returncode == status and said in answer.stdout + answer.stderr
     assert "Traceback" not in answer.stderr

@@ -50,6 +50,11 @@ MODELS = {
     "torchvision:resnet18(nonsense=1)": "unexpected keyword argument 'nonsense'",
     "no_such_module:model": "cannot import no_such_module",
     "math:squareroot": "math has no squareroot",
+    "math:squ": "math has no squ",
+    "math:fmo": "math has no fmo; there is fmod",
+    f"{HERE}:net": "net has no example inputs: give --size",
+    f"{HERE}:takes_a_number": "cannot be called so (missing a required argument: 'number'): give",
+    "torchvision:deeplab": "there is deeplabv3_mobilenet_v3_large, deeplabv3_resnet101, deeplabv3_resnet50",
     "math:pi": "is not callable: give a function",
     "math:sqrt(__import__('os').getpid())": "is neither a name nor a call with literals",
     f"{HERE}:number": "returns int: it must return an nn.Module",
@@ -286,7 +291,7 @@ def test_a_model_of_several_inputs_wants_their_names(tvm_passes_command, files):
 
 
 RUNS = {
-    "absent --image photo.png": "absent has no manifest.json: give a folder that was compiled to",
+    "absent --image photo.png": "there is no folder absent: give a folder that tvm-passes compile wrote",
     "folder --image photo.png": "folder has no manifest.json",
     "letter.txt --image photo.png": "letter.txt",
 }

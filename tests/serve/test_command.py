@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,18 +17,20 @@ import pytest
         (["--max-bytes", "0"], "max_bytes must be at least 1, not 0"),
     ],
 )
-def test_options(tvm_passes_command, options, reason):
-    answer = tvm_passes_command("serve", "nowhere", *options)
+def test_options(tvm_passes_command, tmp_path, options, reason):
+    (tmp_path / "manifest.json").touch()
+    answer = tvm_passes_command("serve", tmp_path, *options)
     assert answer.status in (1, 2) and reason in answer.error
 
 
 @pytest.mark.parametrize("missing", ["ray", "uvicorn"])
-def test_what_is_missing(tvm_passes_command, monkeypatch, missing):
+def test_what_is_missing(tvm_passes_command, tmp_path, monkeypatch, missing):
+    (tmp_path / "manifest.json").touch()
     for name in ("ray", "ray.serve", "starlette", "uvicorn", "prometheus_client"):
         monkeypatch.setitem(sys.modules, name, type(sys)(name))
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, f"{missing}.serve", raising=False)
-    answer = tvm_passes_command("serve", "nowhere")
+    answer = tvm_passes_command("serve", tmp_path)
     assert answer.status == 1
     assert f"{missing} is missing" in answer.error and "tvm-vision-passes[ray]" in answer.error
 
@@ -35,6 +38,7 @@ def test_what_is_missing(tvm_passes_command, monkeypatch, missing):
 def test_a_folder_or_an_address_that_cannot_be_used(tvm_passes_command, tmp_path):
     pytest.importorskip("ray.serve")
     assert "has no manifest.json" in tvm_passes_command("serve", tmp_path, "--port", "0").error
+    (tmp_path / "manifest.json").touch()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         answer = tvm_passes_command("serve", tmp_path, "--port", port)
@@ -52,7 +56,11 @@ def test_what_is_no_detector_is_refused_before_ray_starts(tvm_passes_command, tm
     assert answer.status == 1 and "no boxes, scores and labels are recognized: name the" in answer.error
 
 
-def test_the_start_is_shown_until_it_is_ready(tvm_passes_command, monkeypatch):
+def test_the_start_is_shown_until_it_is_ready(tvm_passes_command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("detector").mkdir()
+    Path("detector", "manifest.json").touch()
+
     def run(folder, on_ready, **_):
         on_ready("http://here/")
         raise KeyboardInterrupt

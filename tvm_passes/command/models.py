@@ -219,8 +219,19 @@ def resolve(text: str) -> Any:
         if not hasattr(found, part):
             raise CommandError(f"{where} has no {name}{_meant(part, vars(found))}")
         found = getattr(found, part)
+    if isinstance(found, torch.nn.Module) and "(" not in call:  # whose call would run it
+        return found
     if not callable(found):
         raise CommandError(f"{text} is not callable: give a function")
+    try:
+        signature(found).bind(*arguments, **keywords)
+    except ValueError:  # a function of C, which does not tell what it takes
+        pass
+    except TypeError as error:
+        raise CommandError(
+            f"{where}:{name} cannot be called so ({error}): give its arguments as literals, as "
+            f"'{where}:{name}(2, key=\"x\")'"
+        ) from None
     return found(*arguments, **keywords)
 
 
@@ -349,5 +360,7 @@ def _image(shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3)
+    known = [*known]
+    longer = [each for each in known if name.lower() in each.lower()] if name else []
+    close = [*dict.fromkeys([*longer, *difflib.get_close_matches(name, known)])][:3]
     return f"; there is {', '.join(close)}" if close else ""
