@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
-from torchvision.io import ImageReadMode, decode_jpeg
 
 from .errors import BadImage
 
@@ -56,6 +55,9 @@ def _of_plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:
             is_plain = is_plain and "progressive" not in image.info  # of damaged ones they differ
             if not is_plain or width * height > max_pixels:
                 return None
+        # Not above: this import takes over a second, and most that import this file decode nothing.
+        from torchvision.io import ImageReadMode, decode_jpeg
+
         encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         return decode_jpeg(encoded, mode=ImageReadMode.RGB).numpy().transpose(1, 2, 0)
     except Exception:  # whose reason Pillow knows
