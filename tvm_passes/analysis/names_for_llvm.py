@@ -25,9 +25,9 @@ def check_names_for_llvm(target: tvm.target.Target) -> None:
 
 @lru_cache(None)
 def _check(triple: str, processor: str, features: tuple[str, ...]) -> None:
-    known = _asked("target.llvm_get_cpu_archlist", triple) if processor else None
-    if known and processor not in (*map(str, known), "generic"):
-        near = difflib.get_close_matches(processor, map(str, known))
+    known = _processors(triple) if processor else ()
+    if known and processor not in (*known, "generic"):
+        near = difflib.get_close_matches(processor, known)
         hint = f", but {', '.join(near)}" if near else ""
         raise ValueError(
             f"-mcpu: LLVM {_version()} has no processor {processor!r}{hint}; give an older one that it "
@@ -36,19 +36,31 @@ def _check(triple: str, processor: str, features: tuple[str, ...]) -> None:
     for feature in features:
         if feature[:1] not in ("+", "-"):
             raise ValueError(f"-mattr: {feature!r} says neither + nor -: give such as +{feature}")
-        if _asked("target.llvm_cpu_has_feature", triple, feature[1:]) is False:
+        if _lacks(triple, feature[1:]):
             raise ValueError(f"-mattr: LLVM {_version()} has no feature {feature[1:]!r}")
 
 
-def _asked(function: str, triple: str, feature: str | None = None) -> Any:
-    """What LLVM answers for a target that has this feature; None if it does not compile for the triple."""
-    ask = tvm.get_global_func(function, allow_missing=True)
-    if ask is None or (triple and not _is_enabled(triple)):
+def _processors(triple: str) -> tuple[str, ...]:
+    """All that LLVM knows for a triple; none if it cannot tell."""
+    of_target = _question("target.llvm_get_cpu_archlist", triple)
+    return () if of_target is None else tuple(map(str, of_target(_target(triple))))
+
+
+def _lacks(triple: str, feature: str) -> bool:
+    """Whether LLVM knows no such feature for a triple; False if it cannot tell."""
+    has_feature = _question("target.llvm_cpu_has_feature", triple)
+    return has_feature is not None and not has_feature(feature, _target(triple, mattr=[f"+{feature}"]))
+
+
+def _question(name: str, triple: str) -> Any:
+    """A function of TVM that asks LLVM; None if there is none, or if LLVM does not compile for the triple."""
+    if triple and not _is_enabled(triple):
         return None
-    options = {"kind": "llvm", **({"mtriple": triple} if triple else {})}
-    if feature is None:
-        return ask(tvm.target.Target(options))
-    return bool(ask(feature, tvm.target.Target({**options, "mattr": [f"+{feature}"]})))
+    return tvm.get_global_func(name, allow_missing=True)
+
+
+def _target(triple: str, **options: Any) -> tvm.target.Target:
+    return tvm.target.Target({"kind": "llvm", **({"mtriple": triple} if triple else {}), **options})
 
 
 def _is_enabled(triple: str) -> bool:

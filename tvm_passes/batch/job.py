@@ -15,6 +15,7 @@ from topi_ext.bootstrap.threads import cores  # topi_ext comes before tvm
 import tvm
 
 from .. import runtime
+from ..analysis.targets import is_for_gpu
 from .coco import write_coco
 from .decode import MAX_PIXELS
 from .detector import Batch, Detector, labels_of
@@ -217,7 +218,7 @@ def _manifest(model: str | os.PathLike[str], **of_gpus: int | None) -> dict[str,
 
 
 def _is_for_gpus(manifest: Mapping[str, Any]) -> bool:
-    return bool(tvm.target.Target(manifest["target"]).kind.name == "cuda")
+    return is_for_gpu(tvm.target.Target(manifest["target"]))
 
 
 def _locally(

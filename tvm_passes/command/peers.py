@@ -11,6 +11,7 @@ import torch
 
 import topi_ext.bootstrap  # noqa: F401  (before tvm)
 
+from ..analysis.targets import is_for_gpu
 from .errors import CommandError
 from .models import OnnxModel, TorchModel, is_detector
 from .work import Work
@@ -35,7 +36,7 @@ def _in_torch(work: Work, inputs: Sequence[np.ndarray]) -> Peer:
     model = work.model
     if not isinstance(model, TorchModel):
         raise CommandError(f"{model.title} has no torch model to compare with: leave out --compare torch")
-    on_cuda = work.target.kind.name == "cuda"
+    on_cuda = is_for_gpu(work.target)
     if on_cuda and not torch.cuda.is_available():
         raise CommandError("this torch has no CUDA: install one that has, or leave out --compare torch")
     device = "cuda" if on_cuda else "cpu"
@@ -62,7 +63,7 @@ def _in_onnxruntime(work: Work, inputs: Sequence[np.ndarray]) -> Peer:
         import onnxruntime
     except ImportError:
         raise CommandError("ONNX Runtime is not installed: pip install onnxruntime") from None
-    provider = "CUDAExecutionProvider" if work.target.kind.name == "cuda" else "CPUExecutionProvider"
+    provider = "CUDAExecutionProvider" if is_for_gpu(work.target) else "CPUExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
         raise CommandError(f"this ONNX Runtime has no {provider}: pip install onnxruntime-gpu")
     session = onnxruntime.InferenceSession(str(work.model.path), providers=[provider])

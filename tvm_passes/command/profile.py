@@ -24,6 +24,7 @@ from topi_ext.bootstrap import tvm_in_use
 import tvm
 
 from .. import runtime
+from ..analysis.targets import is_for_cpu
 from ..runtime.arrays import type_of
 from ..runtime.libraries import signature_of
 from ..runtime.profiling import Kernel, call_ms, ms_by_kind, on_device
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     work = prepare(args)
     inputs = _inputs(args, work, image)
     peer = peer_of(args.compare, work, inputs) if args.compare else None
-    if work.target.kind.name == "llvm" and not work.target.attrs.get("mcpu"):
+    if is_for_cpu(work.target) and not work.target.attrs.get("mcpu"):
         say("This target is for any processor; --target native is for this one.")
     times = {"before": _times(work.mod, work.target, inputs, "Before the passes")}
     with step("Apply the passes"):
@@ -92,8 +93,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_device(args: argparse.Namespace, target: tvm.target.Target) -> None:
-    kind = target.kind.name
-    if not tvm.device("cpu" if kind == "llvm" else kind).exist:
+    if not tvm.device("cpu" if is_for_cpu(target) else target.kind.name).exist:
         raise CommandError(f"there is no device for {args.target} here to time it on: give --target llvm")
 
 

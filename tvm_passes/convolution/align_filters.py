@@ -16,7 +16,7 @@ from tvm.relay.dataflow_pattern import is_op
 
 from ..analysis.alignment import aligned_filters, why_no_more_filters
 from ..analysis.convolution import as_constant, channels_cut
-from ..analysis.targets import target_or_current
+from ..analysis.targets import is_for_gpu, target_or_current
 from ..engine.expressions import constant, op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
 from .fused_call import FusedCall
@@ -39,7 +39,7 @@ class WithMoreFilters(Rule):
 
     def where(self, match: Match) -> bool:
         target = self.target
-        if target is None or target.kind.name != "cuda" or session.LIBRARY not in target.libs:
+        if target is None or not is_for_gpu(target) or session.LIBRARY not in target.libs:
             return False
         weight = match.root.args[1].checked_type
         return bool(static_shape(match.root) and int(weight.shape[0]) % cudnn.alignment(weight.dtype))

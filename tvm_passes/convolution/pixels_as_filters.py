@@ -17,7 +17,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
 from ..analysis.convolution import as_constant
-from ..analysis.targets import target_or_current
+from ..analysis.targets import is_for_gpu, target_or_current
 from ..engine.expressions import constant, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass, for_target
 from .fused_call import FusedCall
@@ -33,7 +33,7 @@ def side_of_a_square(problem: Problem, target: tvm.target.Target) -> int:
     channels are bound by memory. Few pixels would leave multiprocessors idle, and what a strided tile sees
     must fit into shared memory: loading the pixels again for each tap costs what the squares save.
     """
-    arch = supported_arch(problem.dtype, target) if target.kind.name == "cuda" else None
+    arch = supported_arch(problem.dtype, target) if is_for_gpu(target) else None
     is_narrow = problem.filters <= MAX_FILTERS and min(problem.kernel) >= MIN_KERNEL
     is_narrow &= problem.channels >= MIN_CHANNELS
     pixels = problem.batch * problem.out_size[0] * problem.out_size[1]

@@ -16,6 +16,7 @@ from tvm.ir import Expr, GenericConst
 from tvm.relax.dpl import is_op
 
 from ..analysis.alignment import aligned_filters, why_no_more_filters
+from ..analysis.targets import is_for_gpu
 from ..convolution.fused_call import FusedCall
 from ..engine.contract import NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import dtype_of, known_shape, op_name, shape_of
@@ -79,5 +80,5 @@ def AlignFilters(target: tvm.target.Target) -> tvm.transform.Pass:
 
     cuDNN's kernels for tensor cores take multiples of eight filters. Without cuDNN nothing is changed.
     """
-    has_cudnn = target.kind.name == "cuda" and session.LIBRARY in target.attrs.get("libs", ())
+    has_cudnn = is_for_gpu(target) and session.LIBRARY in target.attrs.get("libs", ())
     return rule_pass("AlignFilters", *([WithMoreFilters(target)] if has_cudnn else []))

@@ -8,6 +8,7 @@ import tvm
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
+from ..analysis.targets import is_for_gpu
 from ..engine.contract import LEGAL, Answer, Match, Refusal, Rule
 from .graph import shape_of
 from .rule_pass import rule_pass
@@ -39,4 +40,4 @@ class OfTopK(Rule):
 
 def SelectTopK(target: tvm.target.Target) -> tvm.transform.Pass:
     """Select the first numbers of rows on CUDA, where TVM sorts all of them; nothing on other targets."""
-    return rule_pass("SelectTopK", *([OfTopK()] if target.kind.name == "cuda" else []))
+    return rule_pass("SelectTopK", *([OfTopK()] if is_for_gpu(target) else []))

@@ -9,7 +9,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 
-from ..analysis.targets import has_onednn
+from ..analysis.targets import has_onednn, is_for_cpu
 from .libraries import Library, input_names, module_of
 from .runs_here import features_of, machine_of
 from .signature import Signature
@@ -64,7 +64,7 @@ def _kind(module: Any) -> str:
 def _needs_other(built: tvm.target.Target, target: tvm.target.Target) -> bool:
     if built.kind.name != target.kind.name or machine_of(built) != machine_of(target):
         return True
-    if target.kind.name == "llvm":
+    if is_for_cpu(target):
         lacks = set(features_of(built)) - set(features_of(target))
         return bool(lacks) or (has_onednn(built) and not has_onednn(target))
     return bool(built.attrs.get("arch") != target.attrs.get("arch"))

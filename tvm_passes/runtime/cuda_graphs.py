@@ -19,6 +19,8 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 from tvm.runtime.vm import VirtualMachine
 
+from ..analysis.targets import is_for_gpu
+
 OPTION = "relax.backend.use_cuda_graph"
 RUN_OR_CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
 # Shapes known at run time only, branches, and functions that copy to the host, such as nonzero.
@@ -27,7 +29,7 @@ DECIDING = ("vm.builtin.alloc_shape_heap", "vm.builtin.read_if_cond", "relax.run
 
 def asked_for(target: tvm.target.Target) -> AbstractContextManager[Any]:
     """The current pass context, for CUDA with such graphs, unless it says otherwise."""
-    if target.kind.name != "cuda":
+    if not is_for_gpu(target):
         return nullcontext()
     current = tvm.transform.PassContext.current()
     return tvm.transform.PassContext(

@@ -21,7 +21,7 @@ from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
 
-from ..analysis.targets import target_of
+from ..analysis.targets import is_for_cpu, target_of
 from ..module_argument import check_module
 from . import cuda, runs_here
 from .arrays import Array
@@ -223,7 +223,7 @@ def _write(
         "dialect": tvm_in_use.dialect,
         "versions": runs_here.versions(),
         "target": str(target),
-        **({"features": runs_here.features_of(target)} if target.kind.name == "llvm" else {}),
+        **({"features": runs_here.features_of(target)} if is_for_cpu(target) else {}),
         "machine": runs_here.machine_of(target),
         "files": {name: digest_of_file(folder / name) for name in (*libraries, PARAMETERS)},
         "about": about or {},

@@ -15,6 +15,7 @@ from topi_ext.onednn import library as onednn
 
 import tvm
 
+from ..analysis.targets import is_for_cpu, is_for_gpu
 from ..version import VERSION
 from .arrays import is_cuda
 from .manifest import PARAMETERS, FolderError, digest_of_file, library_of, networks_of
@@ -50,11 +51,11 @@ def check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.De
     """Raise FolderError if the folder was compiled for another machine or device."""
     target = target_of(manifest)
     compiled = f"{folder} was compiled for {target}"
-    if is_cuda(device) != (target.kind.name == "cuda"):
+    if is_cuda(device) != is_for_gpu(target):
         raise FolderError(f"{compiled}, not for {device}: leave out the device, or compile for it")
     if manifest["machine"] != platform.machine():
         raise FolderError(f"{compiled}, and this machine is {platform.machine()}: compile for this one")
-    if target.kind.name == "llvm":
+    if is_for_cpu(target):
         needed = features_of(target) if tvm_in_use.compiles else manifest.get("features", [])
         lacking = set(needed) - _features_here()
         if lacking:

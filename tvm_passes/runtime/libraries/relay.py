@@ -17,7 +17,7 @@ from tvm.runtime.vm import Executable
 
 from ...analysis.constants import fold_constants, with_weights
 from ...analysis.static import is_static
-from ...analysis.targets import has_onednn
+from ...analysis.targets import has_onednn, is_for_cpu, is_for_gpu
 from ...cleanup.separate_scalars import with_separate_scalars
 from ...engine.graph import Graph, belongs_to_a_backend
 from ...engine.without_collector import without_collector
@@ -86,10 +86,9 @@ def built(
     check_parameters([(param.name_hint, param.checked_type) for param in mod["main"].params])
     target = tvm.target.Target(target)
     with quiet(), without_collector(), _at_level_3():
-        is_for_cpu = target.kind.name == "llvm"
         try:
             is_static = _is_static(mod)
-            with on_all_cores(run_here, is_static) if is_for_cpu else contextlib.nullcontext():
+            with on_all_cores(run_here, is_static) if is_for_cpu(target) else contextlib.nullcontext():
                 return _built(mod, target, is_static, params)
         except Exception as error:  # TVM raises many types, and does not say where in the model
             raise explained(
@@ -108,7 +107,7 @@ def _built(
         return relay.vm.compile(with_checked_reshapes(mod), target)
     lib = relay.build(mod, target)
     name_apart(lib, [param.name_hint for param in mod["main"].params])
-    if target.kind.name == "cuda":
+    if is_for_gpu(target):
         plan_memory(lib)
     return lib
 
