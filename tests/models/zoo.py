@@ -15,7 +15,7 @@ import re
 import torch
 import torchvision
 from torch import nn
-from torchvision.models.detection import MaskRCNN, RetinaNet
+from torchvision.models.detection import FasterRCNN, MaskRCNN, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
@@ -103,15 +103,9 @@ def tiny_mask_rcnn(seed=0, images=None, classes=91, **options):
     """A Mask R-CNN of a few layers, with two levels of features; fitted like the others."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        anchors = AnchorGenerator(((16,), (32,)), ((0.5, 1.0, 2.0),) * 2)
         model = MaskRCNN(
             TwoLevels(),
-            rpn_anchor_generator=anchors,
-            rpn_pre_nms_top_n_test=300,
-            rpn_post_nms_top_n_test=200,
-            box_roi_pool=MultiScaleRoIAlign(["0", "1"], 7, 2),
-            box_head=TwoMLPHead(16 * 7 * 7, 32),
-            box_predictor=FastRCNNPredictor(32, classes),
+            **_of_few_layers(classes),
             mask_roi_pool=MultiScaleRoIAlign(["0", "1"], 14, 2),
             mask_head=MaskRCNNHeads(16, (16,), 1),
             mask_predictor=MaskRCNNPredictor(16, 16, classes),
@@ -119,6 +113,27 @@ def tiny_mask_rcnn(seed=0, images=None, classes=91, **options):
         ).eval()
         _fit(model, images or [random_image(seed=index) for index in range(4)])
     return model
+
+
+def tiny_faster_rcnn(seed=0, images=None, classes=91, **options):
+    """The same without masks."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model = FasterRCNN(TwoLevels(), **_of_few_layers(classes), **options).eval()
+        _fit(model, images or [random_image(seed=index) for index in range(4)])
+    return model
+
+
+def _of_few_layers(classes):
+    """The options of a Faster R-CNN and of those that are made of it."""
+    return {
+        "rpn_anchor_generator": AnchorGenerator(((16,), (32,)), ((0.5, 1.0, 2.0),) * 2),
+        "rpn_pre_nms_top_n_test": 300,
+        "rpn_post_nms_top_n_test": 200,
+        "box_roi_pool": MultiScaleRoIAlign(["0", "1"], 7, 2),
+        "box_head": TwoMLPHead(16 * 7 * 7, 32),
+        "box_predictor": FastRCNNPredictor(32, classes),
+    }
 
 
 class TwoLevels(nn.Module):
