@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from frontends import from_pytorch
 from tests.helpers import run
@@ -88,3 +89,17 @@ def assert_computes(model, *tensors, others=(), rtol=1e-4, atol=1e-5):
                 assert ours.dtype == theirs.numpy().dtype
                 np.testing.assert_allclose(ours, theirs.numpy(), rtol=rtol, atol=atol)
     return mod, params
+
+
+def assert_all(functions, *tensors, rtol=1e-4, atol=1e-5):
+    """Assert that the functions of the tensors compute what they do in torch, imported as one model."""
+    return assert_computes(_Each(functions), *tensors, rtol=rtol, atol=atol)
+
+
+class _Each(nn.Module):
+    def __init__(self, functions):
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, *tensors):
+        return tree_leaves([function(*tensors) for function in self.functions])
