@@ -236,6 +236,13 @@ def keeps_order(expr: relay.Expr) -> bool:
     return known_of(expr).elements is SAME or op_name(expr) == "copy"
 
 
+def as_first_shaped(expr: relay.Expr) -> relay.Expr:
+    """The tensor whose elements these are in the same order, before any reshape."""
+    while keeps_order(expr):
+        expr = expr.args[0]
+    return expr
+
+
 def keeps_column(expr: relay.Expr) -> bool:
     """Whether a call keeps the order of the elements of a tensor in which only one axis is longer than 1."""
     return keeps_order(expr) or op_name(expr) in ("cast", "transpose")

@@ -16,7 +16,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
 from ..analysis.convolution import as_constant, of_each_channel
-from ..analysis.operators import keeps_order, reduced_axes
+from ..analysis.operators import as_first_shaped, keeps_order, reduced_axes
 from ..engine.expressions import constant, is_same, op_name, scalar, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
@@ -205,10 +205,7 @@ class FactorOrAddend(Rule):
 
 def reshaped_constant(expr: relay.Expr) -> relay.Constant | None:
     """A constant, which may be reshaped."""
-    inner, shape = expr, static_shape(expr)
-    while keeps_order(inner):
-        inner = inner.args[0]
-    array = constant(inner)
+    array, shape = constant(as_first_shaped(expr)), static_shape(expr)
     if array is None or shape is None:
         return None
     return as_constant(array.reshape(shape), expr.checked_type.dtype)

@@ -13,7 +13,7 @@ from tvm.relay.dataflow_pattern import is_constant, is_op, is_tuple, wildcard
 
 from ..analysis.layouts import FROM_NHWC, order_of_axes
 from ..analysis.limits import limits
-from ..analysis.operators import is_elementwise, keeps_order
+from ..analysis.operators import as_first_shaped, is_elementwise
 from ..engine.expressions import constant, known_shape, op_name, static_shape
 from ..engine.graph import Graph
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
@@ -83,14 +83,14 @@ class OfSelectedRows(Rule):
     pattern = is_op("take")(data, is_op("add")(first, filters))
 
     def where(self, match: Match) -> bool:
-        found, attrs = _selected(_with_another_shape(match.data)), match.root.attrs
+        found, attrs = _selected(as_first_shaped(match.data)), match.root.attrs
         if found is None or attrs.axis is None or (int(attrs.axis), int(attrs.batch_dims)) != (0, 0):
             return False
         images, rows = static_shape(found.conv), static_shape(match.data)
         return images is not None and rows is not None and rows[0] == images[0] * images[3]
 
     def plan(self, match: Match) -> Selected | Answer | Refusal:
-        found = _selected(_with_another_shape(match.data))
+        found = _selected(as_first_shaped(match.data))
         if found is None:
             return NO_MATCH
         count, _, _, filters = known_shape(found.conv)
@@ -133,12 +133,6 @@ class SelectBeforeConvolution(RulePass):
     """
 
     rules = (OfSelectedFilters, OfSelectedRows)
-
-
-def _with_another_shape(data: relay.Expr) -> relay.Expr:
-    while keeps_order(data):
-        data = data.args[0]
-    return data
 
 
 def _selected(data: relay.Expr) -> Selected | None:

@@ -13,7 +13,7 @@ from tvm.relay.dataflow_pattern import is_constant, is_op, is_tuple_get_item, wi
 
 from ...analysis.convolution import as_constant
 from ...analysis.limits import limits
-from ...analysis.operators import keeps_order
+from ...analysis.operators import as_first_shaped, keeps_order
 from ...engine.expressions import known_shape, op_name, scalar, static_shape
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .parts_of_split import SliceForPart, WholeForParts
@@ -33,11 +33,11 @@ class SplitOfReshapedConcatenate(Rule):
     pattern = is_tuple_get_item(split)
 
     def where(self, match: Match) -> bool:
-        return op_name(_with_another_shape(match.data)) == "concatenate"
+        return op_name(as_first_shaped(match.data)) == "concatenate"
 
     def plan(self, match: Match) -> relay.Expr | Answer | Refusal:
         """The tensor that is this part."""
-        concatenate = _with_another_shape(match.data)
+        concatenate = as_first_shaped(match.data)
         parts = getattr(concatenate.args[0], "fields", None)
         if parts is None or static_shape(concatenate) is None:
             return NO_MATCH
@@ -174,13 +174,6 @@ def _is_zero(expr: relay.Expr) -> bool:
     return name in ("zeros", "zeros_like") or (
         isinstance(expr, relay.Constant) and not expr.data.numpy().any()
     )
-
-
-def _with_another_shape(data: relay.Expr) -> relay.Expr:
-    """The tensor whose elements these are, in the same order."""
-    while keeps_order(data):
-        data = data.args[0]
-    return data
 
 
 def _places_in_memory(types: list[relay.TensorType], axis: int) -> list[tuple[int, int]] | None:
