@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from itertools import chain
 from typing import Optional
 
 from tvm import relay
@@ -23,7 +21,7 @@ def late_product(
     left, of_left = _as_factor(left, [*of_left[:-1], inner], of_left, rank)
     right, of_right = _as_factor(right, [*of_right[:-2], inner, of_right[-1]], of_right, rank)
     pairs = list(zip(of_left[:-2], of_right[:-2]))
-    sizes = [*map(_broadcast_size, pairs), of_left[-2], of_right[-1]]
+    sizes = [*map(broadcast_size, pairs), of_left[-2], of_right[-1]]
     rows, columns = _lengths(left, rank - 2, rank - 1), _lengths(right, rank - 1, rank)
     if all(size == 1 for size in of_right[:-2]):  # one matrix for all, so the rows of all are rows of one
         matrix = relay.squeeze(right, list(range(rank - 2))) if rank > 2 else right
@@ -32,7 +30,8 @@ def late_product(
             product = relay.nn.dense(filters, rows_of_all, out_dtype=dtype)
             return relay.transpose(relay.reshape(product, [-1, *sizes[:-1]]), [*range(1, rank), 0])
         product = relay.nn.dense(rows_of_all, filters, out_dtype=dtype)
-        return _split(product, sizes, [_lengths(left, 0, rank - 2), rows, columns]) if rank > 2 else product
+        lead = _lengths(left, 0, rank - 2)
+        return split_axes(product, sizes, [lead, rows, columns]) if rank > 2 else product
     of_both = [_lengths(each, 0, rank - 2) for each in (left, right)]
     lead = relay.where(relay.equal(of_both[0], relay.const(1, "int64")), *reversed(of_both))
     if any(mine in (1, None) and its != 1 for mine, its in pairs):
@@ -41,7 +40,7 @@ def late_product(
         right = _broadcast(right, lead, of_right)
     factors = [_merged(each, rank - 2) for each in (left, right)]
     product = relay.nn.batch_matmul(*factors, out_dtype=dtype, transpose_b=False)
-    return _split(product, sizes, [lead, rows, columns]) if rank > 3 else product
+    return split_axes(product, sizes, [lead, rows, columns]) if rank > 3 else product
 
 
 def _as_factor(expr: relay.Expr, known: Sizes, sizes: Sizes, rank: int) -> tuple[relay.Expr, Sizes]:
@@ -51,7 +50,8 @@ def _as_factor(expr: relay.Expr, known: Sizes, sizes: Sizes, rank: int) -> tuple
     return (relay.expand_dims(expr, 0, added) if added else expr), [*[1] * added, *known]
 
 
-def _broadcast_size(pair: tuple[int | None, int | None]) -> int | None:
+def broadcast_size(pair: tuple[int | None, int | None]) -> int | None:
+    """The size of an axis of which two tensors have these."""
     mine, its = pair
     return mine if its == 1 or (its is None and mine != 1) else its
 
@@ -73,43 +73,9 @@ def _merged(expr: relay.Expr, count: int) -> relay.Expr:
     return expr
 
 
-def _split(product: relay.Expr, sizes: Sizes, lengths: list[relay.Expr]) -> relay.Expr:
-    """With the axes that were merged."""
+def split_axes(product: relay.Expr, sizes: Sizes, lengths: list[relay.Expr]) -> relay.Expr:
+    """With the axes that were merged, of these sizes; vectors of their lengths tell what is unknown."""
     if sizes.count(None) <= 1 and 0 not in sizes:
         return relay.reshape(product, [-1 if size is None else size for size in sizes])
     split = relay.reshape(product, relay.concatenate(lengths, 0), allowzero=True)  # 0 is a length, too
     return keep_known(split, sizes)
-
-
-def late_einsum(equation: str, operands: list[relay.Expr], ranks: list[int], dtype: str) -> relay.Expr:
-    """The sums of products that broadcast, of operands of these ranks."""
-    terms, kept = _letters(equation.replace(" ", ""), ranks)
-    if any(len(set(term)) < len(term) for term in terms):
-        raise NotImplementedError("it takes a diagonal of an operand whose sizes are known only at run time")
-    letters = kept + [letter for letter in dict.fromkeys(chain(*terms)) if letter not in kept]
-    aligned = []
-    for operand, term in zip(operands, terms):
-        operand = relay.cast(operand, "float32") if dtype == "float16" else operand
-        operand = relay.transpose(operand, [term.index(letter) for letter in letters if letter in term])
-        for place, letter in enumerate(letters):
-            operand = operand if letter in term else relay.expand_dims(operand, place)
-        aligned.append(operand)
-    product, summed = reduce(relay.multiply, aligned), list(range(len(kept), len(letters)))
-    result = relay.sum(product, summed) if summed else product
-    return relay.cast(result, dtype) if dtype == "float16" else result
-
-
-def _letters(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
-    """The axes of each operand and of the result by letters; an ellipsis is numbers, 0 for its last axis."""
-    left, arrow, right = equation.partition("->")
-    terms = []
-    for term, rank in zip(left.split(","), ranks):
-        front, dots, back = term.partition("...")
-        more = range(rank - len(front) - len(back)) if dots else range(0)
-        terms.append([*front, *(str(place) for place in reversed(more)), *back])
-    of_dots = max(([each for each in term if each.isdigit()] for term in terms), key=len)
-    if not arrow:
-        once = sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1)
-        return terms, [*of_dots, *once]
-    front, dots, back = right.partition("...")
-    return terms, [*front, *(of_dots if dots else ()), *back]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from types import ModuleType
 
@@ -11,7 +12,9 @@ from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
-from ..._products import late_einsum, late_product
+from ..._einsum import einsum as sums_of_products
+from ..._einsum import has_diagonal
+from ..._products import late_product
 from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, sizes_of, stock
 
 
@@ -112,12 +115,16 @@ def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 
 
 def einsum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own needs sizes that are known."""
-    operands = list(inputs)
-    if all(None not in sizes_of(operand) for operand in operands):
+    """TVM's own needs sizes that are known, and computes products of matrices element by element."""
+    operands, equation, dtype = list(inputs), attrs["equation"].decode(), dtype_of(inputs[0])
+    sizes = [sizes_of(operand) for operand in operands]
+    if all(None not in each for each in sizes) and (has_diagonal(equation) or not dtype.startswith("float")):
         return stock(importer, "Einsum")(inputs, attrs, params)
-    equation = attrs["equation"].decode()
-    return late_einsum(equation, operands, [rank_of(each) for each in operands], dtype_of(operands[0]))
+
+    def product(left: relay.Expr, right: relay.Expr, *_sizes: Sequence[int | None]) -> relay.Expr:
+        return matmul(importer, [left, right], {}, params)
+
+    return sums_of_products(equation, operands, sizes, dtype, product)
 
 
 def gemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

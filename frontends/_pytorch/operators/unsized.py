@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 from tvm import relay
 
-from ..._products import late_einsum
+from ..._einsum import einsum
+from ..._products import late_product
+from ..._types import sizes
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 
 DTYPE = "float32"  # in which TVM's own converters make their constants
@@ -77,8 +80,9 @@ def _norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 def _einsum(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     equation, operands, *_path = inputs
     types = [converter.infer_type_with_prelude(operand) for operand in operands]
+    dtype = types[0].dtype
     try:
-        return late_einsum(equation, operands, [len(type_.shape) for type_ in types], types[0].dtype)
+        return einsum(equation, operands, [*map(sizes, types)], dtype, partial(late_product, dtype=dtype))
     except NotImplementedError as error:
         raise NotConverted(str(error)) from error
 
