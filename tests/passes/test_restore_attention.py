@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torchvision.models.maxvit import PartitionAttentionLayer
-from torchvision.models.swin_transformer import ShiftedWindowAttention
+from torchvision.models.swin_transformer import ShiftedWindowAttention, ShiftedWindowAttentionV2
 
 import frontends
 import topi_ext
@@ -55,7 +55,25 @@ MASK = numbers(BATCH, HEADS, QUERIES, KEYS, seed=9)
 MASK[..., 2] = -np.inf
 
 
-def masked(mask, split=True):
+FACTORS = 0.5 + np.abs(numbers(BATCH, HEADS, QUERIES, KEYS, seed=10))
+EXCLUDED = numbers(BATCH, HEADS, QUERIES, KEYS, seed=11) > 0.5
+EXCLUDED[..., 3] = False
+EXCLUDED[1, 1, 1] = True  # all keys of a query
+
+
+def filled(excluded, number=-np.inf, keeps=False):
+    """Replace the scores of some keys, or of all others."""
+
+    def change(scores):
+        scores = relay.reshape(scores, (BATCH, HEADS, QUERIES, KEYS))
+        both = const(number), scores
+        scores = relay.where(relay.const(excluded), *(both[::-1] if keeps else both))
+        return relay.reshape(scores, (GROUPS, QUERIES, KEYS))
+
+    return change
+
+
+def masked(mask, split=True, factor=None):
     """Add a mask to scores that have batch and heads apart, or as one axis."""
 
     def change(scores):
@@ -63,6 +81,7 @@ def masked(mask, split=True):
         if not split:
             return scores + relay.const(mask)
         scores = relay.reshape(scores, (BATCH, HEADS, QUERIES, KEYS))
+        scores = scores if factor is None else scores * relay.const(factor)
         return relay.reshape(scores + relay.const(mask), (GROUPS, QUERIES, KEYS))
 
     return change
@@ -128,6 +147,23 @@ SPELLINGS = {
     ),
     "masks of windows and of heads": lambda q, k, v: spelled(q, k, v, of_windows),
     "axes of extent 1 that move": lambda q, k, v: spelled(q, k, v, with_more_axes),
+    "a factor for each head": lambda q, k, v: spelled(q, k, v, masked(MASK, factor=FACTORS[:1, :, :1, :1])),
+    "a divisor for each query": lambda q, k, v: spelled(
+        q, k, v, lambda s: s / relay.const(FACTORS[0, 0, :, :1])
+    ),
+    "a factor for each key": lambda q, k, v: spelled(
+        q, k, v, lambda s: s * relay.exp(relay.const(MASK[0, 0, 0]))
+    ),
+    "a scaled mask": lambda q, k, v: spelled(q, k, v, lambda s: masked(MASK)(s) / const(2.0)),
+    "keys excluded": lambda q, k, v: spelled(q, k, v, filled(EXCLUDED)),
+    "keys kept": lambda q, k, v: spelled(q, k, v, filled(~EXCLUDED, keeps=True)),
+    "keys excluded for each image": lambda q, k, v: spelled(q, k, v, filled(EXCLUDED[:, :1, :1], -1e9)),
+    "keys excluded, a mask and a scale": lambda q, k, v: spelled(
+        q, k, v, lambda s: filled(EXCLUDED[:1])(masked(MASK)(s)) * const(0.5)
+    ),
+    "a mask for what is excluded, too": lambda q, k, v: spelled(
+        q, k, v, lambda s: masked(MASK)(filled(EXCLUDED, -1e9)(s))
+    ),
     "two masks": lambda q, k, v: spelled(q, k, v, lambda s: masked(MASK)(s) + relay.const(MASK[0, 0])),
 }
 
@@ -179,17 +215,50 @@ REFUSED = {
         lambda q, k, v: spelled(q, k, v, soften=lambda s: relay.nn.softmax(s, axis=1)),
         "the softmax is not over the axis",
     ),
-    "a scaled mask": (
-        lambda q, k, v: spelled(q, k, v, lambda s: masked(MASK)(s) * const(2.0)),
-        "the mask is scaled, too",
+    "a mask that a tensor multiplies": (
+        lambda q, k, v: spelled(q, k, v, lambda s: masked(MASK)(s) * relay.const(FACTORS[0, 0, :, :1])),
+        "the mask is multiplied by a tensor, too",
+    ),
+    "replaced by a number near others": (
+        lambda q, k, v: spelled(q, k, v, filled(EXCLUDED, -100.0)),
+        "scores are replaced by -100, which others may be near",
+    ),
+    "replaced by the greatest number": (
+        lambda q, k, v: spelled(q, k, v, lambda s: filled(EXCLUDED, -1e9)(s) * const(-1.0)),
+        "scores are replaced by -1e+09, which others may be near",
+    ),
+    "excluded by the scores": (
+        lambda q, k, v: spelled(q, k, v, lambda s: relay.where(relay.less(s, const(0.0)), const(-np.inf), s)),
+        USED,
+    ),
+    "weights of the scores": (
+        lambda q, k, v: spelled(q, k, v, lambda s: s - relay.max(s, axis=-1, keepdims=True)),
+        UNKNOWN,
+    ),
+    "replaced by a tensor": (
+        lambda q, k, v: spelled(
+            q,
+            k,
+            v,
+            lambda s: relay.where(
+                relay.const(EXCLUDED.reshape(GROUPS, QUERIES, KEYS)),
+                relay.const(MASK.reshape(GROUPS, QUERIES, KEYS)),
+                s,
+            ),
+        ),
+        UNKNOWN,
     ),
     "clipped scores": (lambda q, k, v: spelled(q, k, v, lambda s: relay.clip(s, -1.0, 1.0)), UNKNOWN),
     "a computed scale": (
         lambda q, k, v: spelled(q, k, v, lambda s: s * relay.sum(k, keepdims=True)),
         UNKNOWN,
     ),
-    "a factor for each key": (
-        lambda q, k, v: spelled(q, k, v, lambda s: s * relay.const(numbers(KEYS))),
+    "a factor for each query and key": (
+        lambda q, k, v: spelled(q, k, v, lambda s: s * relay.const(numbers(QUERIES, KEYS))),
+        UNKNOWN,
+    ),
+    "infinite factors": (
+        lambda q, k, v: spelled(q, k, v, lambda s: s / relay.const(np.zeros((QUERIES, 1), "float32"))),
         UNKNOWN,
     ),
     "divided by 0": (lambda q, k, v: spelled(q, k, v, lambda s: s / const(0.0)), UNKNOWN),
@@ -325,6 +394,11 @@ def of_swin():
     return ShiftedWindowAttention(32, [4, 4], [2, 2], 4)
 
 
+def of_swin_v2():
+    """Of cosines, each head with a factor of its own."""
+    return ShiftedWindowAttentionV2(32, [4, 4], [2, 2], 4)
+
+
 def of_maxvit():
     sizes = 32, 8, 4, "grid", (8, 8), 2
     return PartitionAttentionLayer(*sizes, nn.GELU, nn.LayerNorm, 0.0, 0.0, 0.0)
@@ -335,10 +409,11 @@ def of_maxvit():
     [
         (of_swin, (1, 9, 10, 32)),
         (of_swin, (2, 9, 10, 32)),
+        (of_swin_v2, (2, 9, 10, 32)),
         (of_maxvit, (1, 32, 8, 8)),
         (of_maxvit, (2, 32, 8, 8)),
     ],
-    ids=["Swin", "two by Swin", "MaxViT", "two by MaxViT"],
+    ids=["Swin", "two by Swin", "two by Swin v2", "MaxViT", "two by MaxViT"],
 )
 def test_windows(make, shape):
     torch.manual_seed(0)

@@ -27,10 +27,15 @@ class ProductsAroundSoftmax(Rule):
 
     Either product may be spelled the other way around, as (B^T A^T)^T. In between there may be reshapes that
     split or merge batch and heads, transposes, and casts from one floating-point type to another; the scale
-    may be a factor or divisor of the scores, the queries or the keys.
+    may be a factor or divisor of the scores, the queries or the keys. A constant factor for each head, as of
+    cosines, or for each query or key, multiplies the queries or the keys. Scores may be excluded by a number
+    that takes their place, such as -inf or -1e9, instead of a mask that is added.
 
     Why legal: the operator computes the same, in float32. The softmax is over the keys, the scale is a
-    constant, and nothing else uses the scores or their softmax. Results differ by rounding.
+    constant, and nothing else uses the scores or their softmax. Factors that are the same for all elements of
+    a sum may multiply either factor of its products, if they are finite. A number that takes the place of
+    scores is so low that next to any other its weight is 0, and that to add it gives itself: if all scores of
+    a query are excluded, all weights stay the same, and with -inf all are NaN. Results differ by rounding.
     """
 
     pattern = is_op("nn.batch_matmul")(wildcard(), wildcard())

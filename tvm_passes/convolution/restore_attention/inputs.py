@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from typing import NamedTuple
 
 from topi_ext.attention.cuda_tiles import EIGHT, MAX_LENGTH
@@ -13,7 +12,7 @@ from topi_ext.attention.problem import BHND, BNHD
 
 from tvm import relay
 
-from ...engine.expressions import known_shape, static_shape
+from ...engine.expressions import known_shape, shape_of_type, static_shape, type_of
 from ...engine.rule import Refusal
 from .scores import Scores
 from .views import GROUP, NONE, Axis, View, layout_of, moved, scaled
@@ -54,7 +53,8 @@ def plan_for(views: Sequence[View], scores: Scores, axes: str) -> Plan | Refusal
     Those that are apart go first: with strides of their own, they may be read in place, and written there.
     """
     chains = [list(_below(view, is_scaled="D" in view.axes)) for view in views]
-    seen = [*(view for chain in chains for view, _ in chain), *(view for _, view in scores.masks)]
+    seen = [view for chain in chains for view, _ in chain]
+    seen += [view for _, view in scores.factors] + [mask.view for mask in scores.masks]
     whole = known_shape(views[0].expr)[0]
     heads = {axis for view in seen for axis, extent in view.along if isinstance(axis, int) and extent > 1}
     sizes = [(whole // each, each) for each in sorted(heads - {NONE, GROUP})] + [(1, whole)]
@@ -93,10 +93,27 @@ def _plan(
         inputs.append(relay.reshape(given, _shape(view, layout, size)))
         layouts.append(layout)
         scale *= factor
-    masks = [_aligned(mask, view, size) for mask, view in scores.masks]
-    if any(mask is None for mask in masks) or not math.isfinite(scale):
-        return None
-    return Plan(inputs, reduce(relay.add, masks) if masks else None, scale, layouts, axes)
+    mask = None
+    for each in scores.masks:
+        aligned = _aligned(each.tensor, each.view, size)
+        if aligned is None:
+            return None
+        mask = each.onto(aligned, mask)
+    for array, scaled_view in scores.factors:
+        aligned = _aligned(relay.const(array), scaled_view, size)
+        if aligned is None:
+            return None
+        of_keys = int(array.shape[scaled_view.axes.index("M")] > 1)
+        inputs[of_keys] = _multiplied(inputs[of_keys], aligned, layouts[of_keys], is_of_keys=bool(of_keys))
+    return Plan(inputs, mask, scale, layouts, axes) if math.isfinite(scale) else None
+
+
+def _multiplied(data: relay.Expr, factor: relay.Expr, layout: str, is_of_keys: bool) -> relay.Expr:
+    """Queries or keys, times what their scores are to be multiplied by: (B, H, N, 1) or (B, H, 1, M)."""
+    order = [0, 1, 3, 2] if is_of_keys else [0, 1, 2, 3]
+    order = order if layout == BHND else [order[at] for at in (0, 2, 1, 3)]
+    dtype = type_of(data).dtype
+    return relay.multiply(data, relay.cast(relay.transpose(factor, order), dtype))
 
 
 def _shape(view: View, layout: str, size: Size) -> list[int]:
@@ -107,9 +124,9 @@ def _shape(view: View, layout: str, size: Size) -> list[int]:
 
 
 def _aligned(mask: relay.Expr, view: View, size: Size) -> relay.Expr | None:
-    """A mask that is added to a view, by batch, head, query and key."""
-    shape, dtype = static_shape(mask), mask.checked_type.dtype
-    if shape is None or dtype not in FLOATS:
+    """What is added to a view, or where it is replaced, by batch, head, query and key."""
+    shape, dtype = shape_of_type(type_of(mask)), type_of(mask).dtype
+    if shape is None or dtype not in (*FLOATS, "bool"):
         return None
     shape = (1,) * (len(view.axes) - len(shape)) + shape
     *outer, query, key = [axis for axis, extent in view.along if isinstance(axis, str) or extent > 1]
@@ -129,7 +146,7 @@ def _aligned(mask: relay.Expr, view: View, size: Size) -> relay.Expr | None:
     batch, heads = (math.prod(shape[at] for at in side) for side in sides)
     ends = [shape[view.axes.index(axis)] for axis in "NM"]
     shape = (*((size if batch > 1 else (1, 1)) if is_split else (batch, heads)), *ends)
-    return relay.reshape(mask if dtype == "float32" else relay.cast(mask, "float32"), shape)
+    return relay.reshape(mask if dtype in ("float32", "bool") else relay.cast(mask, "float32"), shape)
 
 
 def _stride(axis: Axis) -> int:

@@ -6,14 +6,18 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Union
 
+import numpy as np
+
 from topi_ext.attention.op import FLOATS
 from topi_ext.attention.problem import BHND, BNHD
 
+import tvm
 from tvm import relay
 
+from ...analysis.evaluate import value_of
 from ...analysis.layouts import order_of_axes
 from ...analysis.operators import keeps_order
-from ...engine.expressions import either_way, known_shape, op_name, scalar, static_shape
+from ...engine.expressions import constant, either_way, known_shape, op_name, scalar, static_shape
 
 # What an axis is: N are the queries, M the keys, D the elements of queries and keys, E those of values. Batch
 # and heads are one axis, of stride GROUP, or several, such as images, windows and heads: each has its stride
@@ -70,6 +74,22 @@ def _factor(number: relay.Expr) -> Any:
         return scalar(number)
     square = scalar(number.args[0])
     return root(square) if isinstance(square, float) and square > 0 else None
+
+
+def finite_tensor(expr: relay.Expr, inverse: bool) -> np.ndarray | None:
+    """The value of a constant expression in float32, or its reciprocal, if all of it is finite."""
+    if expr.checked_type.dtype not in FLOATS or static_shape(expr) is None or relay.analysis.free_vars(expr):
+        return None
+    value = value_of(expr)
+    if value is None:  # such as the exponential of a weight, which NumPy rounds otherwise
+        value = constant(relay.transform.FoldConstantExpr(expr, tvm.IRModule()))
+    if value is None:
+        return None
+    value = value.astype("float32")
+    if inverse:
+        with np.errstate(divide="ignore"):
+            value = 1 / value
+    return value if np.isfinite(value).all() else None
 
 
 def uncast(view: View) -> View | None:
