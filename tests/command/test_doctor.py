@@ -11,6 +11,7 @@ import pytest
 from tests.test_find_tvm import make_tvm, python
 from topi_ext.conv2d_nhwc import onednn
 from topi_ext.cudnn import session
+from topi_ext.onednn import calls
 from tvm_passes.command import doctor as doctor_module
 from tvm_passes.command.doctor import Finding, doctor
 
@@ -31,6 +32,14 @@ def test_what_is_missing_is_named_with_its_cost_and_cure(monkeypatch, capsys, ne
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "a thing" in told and "nothing goes" in told and "'thing[extra]'" in told
     assert ("cannot run without a thing" in told) == needed
+
+
+@pytest.mark.parametrize("name, reason", [("none.so", "not compiled"), ("calls.py", "an older source")])
+def test_calls_of_onednn_by_python_are_told(monkeypatch, name, reason):
+    monkeypatch.setattr(calls, "LIBRARY", calls.LIBRARY.with_name(name))
+    monkeypatch.setattr(calls, "_native", lambda: None)
+    finding = doctor_module._calls()
+    assert not finding.found and reason in finding.costs
 
 
 @pytest.mark.parametrize("library", [None, object()])

@@ -97,6 +97,13 @@ def forget_all_of_thread() -> None:
         native.forget_all_of_thread()
 
 
+def why_not_remembered() -> str | None:
+    """Why Python makes every call, which nothing else tells, or None."""
+    if _native() is not None:
+        return None
+    return f"{LIBRARY.name} is compiled from an older source" if LIBRARY.exists() else "it is not compiled"
+
+
 @functools.cache
 def _native() -> ctypes.CDLL | None:
     try:

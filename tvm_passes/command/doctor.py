@@ -38,7 +38,7 @@ def doctor() -> int:
     """Print the findings; 0 if the main job can run, else 1."""
     findings = [Finding("Python", f"{platform.python_version()} on {platform.platform()}", needed=True)]
     of_relay, of_jobs = ((), ()) if _has_relax() else ((_llvm,), (_pyarrow, _ray))
-    findings += [look() for look in (_tvm, *of_relay, _onednn, _cudnn, _gpu, _nvcc, _cache)]
+    findings += [look() for look in (_tvm, *of_relay, _onednn, _calls, _cudnn, _gpu, _nvcc, _cache)]
     findings += [
         _package("torch", "import PyTorch models", "torch"),
         _package("torchvision", "import its detection models", "torchvision"),
@@ -133,6 +133,18 @@ def _onednn() -> Finding:
     return Finding(
         "oneDNN", f"{found}, {threads}, for targets with -libs={LIBRARY}, such as topi_ext.cpu_target()"
     )
+
+
+def _calls() -> Finding:
+    name, costs = "calls of oneDNN", "each convolution on CPUs takes 50 us longer, as Python calls oneDNN"
+    try:
+        from topi_ext.onednn.calls import why_not_remembered
+    except (ImportError, OSError):
+        return Finding(name, "", costs, "a TVM first")
+    reason = why_not_remembered()
+    if reason is None:
+        return Finding(name, "by compiled code")
+    return Finding(name, "", f"{costs}: {reason}", "a C compiler, and install this package anew")
 
 
 def _gpu() -> Finding:
