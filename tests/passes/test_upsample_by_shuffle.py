@@ -96,7 +96,11 @@ def test_images_whose_number_is_known_only_at_run_time(count):
     assert ops(after) == ["nn.conv2d", "nn.depth_to_space"]
 
 
-def test_a_dynamic_image_is_refused():
-    x = relay.var("x", shape=(2, 4, relay.Any(), 5))
-    _, report = apply(UpsampleByShuffle(), module(x, transposed(x, (2, 2))))
-    assert refusals(report) == ["the shape is dynamic"]
+@pytest.mark.parametrize(
+    "kernel, options", [((2, 2), {}), ((4, 3), {"strides": (2, 2), "padding": (1, 1, 1, 0)})]
+)
+def test_an_image_of_any_size(kernel, options):
+    x = relay.var("x", shape=(2, 4, relay.Any(), relay.Any()))
+    mod = module(x, transposed(x, kernel, **options))
+    after = assert_same_numbers(UpsampleByShuffle(), mod, numbers(*SHAPE), rtol=1e-5, atol=1e-5)
+    assert ops(after) == ["nn.conv2d", "nn.depth_to_space"]

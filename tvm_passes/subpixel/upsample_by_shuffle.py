@@ -11,7 +11,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant
-from ..engine.expressions import batch_shape, constant
+from ..engine.expressions import constant
 from ..engine.rule import Match, Refusal, Rule, RulePass
 
 
@@ -41,13 +41,11 @@ class OfTransposedConvolution(Rule):
             return Refusal("the convolution is dilated or grouped")
         if str(attrs.out_layout) not in ("", "NCHW") or _dtypes(match) != {match.data.checked_type.dtype}:
             return Refusal("the result is in another layout, or the types differ")
-        if batch_shape(match.data) is None:
-            return Refusal("the shape is dynamic")
         stride, *others = {int(each) for each in attrs.strides}
         if others:
             return Refusal("the strides differ")
         axes = _axes(match)
-        if any(axis.result % stride for axis in axes):
+        if any(axis.more % stride for axis in axes):
             return Refusal("the size of the result is not a multiple of the stride")
         if any(min(axis.pads) < 0 for axis in axes):
             return Refusal("the convolution would have to crop a border")
@@ -72,14 +70,17 @@ class OfTransposedConvolution(Rule):
 
 
 class _Axis:
-    """How a convolution goes along one axis in place of a transposed one."""
+    """How a convolution goes along one axis in place of a transposed one.
 
-    def __init__(self, length: int, result: int, kernel: int, stride: int, padding: int) -> None:
-        self.result = result
+    The result is `more` pixels longer than the data times the stride, whatever their number.
+    """
+
+    def __init__(self, kernel: int, stride: int, padding: int, more: int) -> None:
+        self.more = more
         self._kernel, self._stride, self._padding = kernel, stride, padding
         self._first = -((kernel - 1 - padding) // stride)  # the least d
         self.size = (stride - 1 + padding) // stride - self._first + 1
-        self.pads = -self._first, result // stride - length - 1 + self.size + self._first
+        self.pads = -self._first, more // stride - 1 + self.size + self._first
 
     def places(self) -> Iterator[tuple[tuple[int, int], int]]:
         """((pixel of the block, tap of the new kernel), tap of the old kernel) for all that correspond."""
@@ -108,11 +109,17 @@ class UpsampleByShuffle(RulePass):
 
 def _axes(match: Match) -> list[_Axis]:
     attrs = match.root.attrs
-    shapes = [expr.checked_type.shape[2:] for expr in (match.data, match.root, match.weight)]
     padding = [int(each) for each in attrs.padding]
-    before = (padding * 2)[:2]  # given as one number, one of each axis, or of each side, top and left first
-    strides = map(int, attrs.strides)
-    return [_Axis(*lengths) for lengths in zip(*(map(int, shape) for shape in shapes), strides, before)]
+    # Given as one number, one of each axis, or of each side, top and left first.
+    before, after = (padding * 2)[:2], (padding * 2)[-2:]
+    kernels = map(int, match.weight.checked_type.shape[2:])
+    added = [int(each) for each in attrs.output_padding]
+    return [
+        _Axis(kernel, stride, start, kernel - stride - start - end + more)
+        for kernel, stride, start, end, more in zip(
+            kernels, map(int, attrs.strides), before, after, (added * 2)[:2]
+        )
+    ]
 
 
 def _dtypes(match: Match) -> set[str]:
