@@ -130,6 +130,35 @@ def test_a_thread_computes_a_place_once(emulated_cuda):
     assert len(stores) == 1 and stores[0].split("] =")[0].endswith("+ ((int)threadIdx.x))")  # side by side
 
 
+def masked(data, grid, layout="NCHW"):
+    """What optical flow takes as the mask of a warp, from its sample, which it reads four times."""
+    function = sampled(data, grid, layout=layout)
+    sample, like = function.body, relay.zeros_like(function.body)
+    kept = relay.where(relay.less(sample, relay.const(0.2, data.dtype)), like, sample)
+    mask = relay.where(relay.greater(kept, like), relay.ones_like(sample), kept)
+    return relay.Function(function.params, mask)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_what_reads_a_sample_often(execute, layout, dtype):
+    data, grid = numbers(2, 6, 6, 17, dtype=dtype), points(width=19)
+    sample = by_torch(data, grid)
+    order = [tuple("NCHW").index(axis) for axis in layout]
+    found = execute(masked(data.transpose(order).copy(), grid, layout), data.transpose(order).copy(), grid)
+    is_sure = np.abs(sample - 0.2) > 1e-3  # on which side of the bound it is
+    expected = np.where(sample < 0.2, 0, 1)
+    np.testing.assert_array_equal(found.transpose(np.argsort(order))[is_sure], expected[is_sure])
+
+
+def test_a_sample_that_is_read_often_is_computed_once(emulated_cuda):
+    """Inlined, it was computed four times, and TVM simplified its conditions for half a minute on LLVM."""
+    data, grid = numbers(1, 8, 20, 30), points(batch=1)
+    parts = kernels(emulated_cuda, masked(data, grid)).split("__global__")
+    (kernel,) = (part for part in parts if "grid_sample" in part and "{" in part)
+    assert kernel.count("p0[") == 4  # the four pixels around a point
+
+
 def test_channels_of_nhwc_are_read_at_once(emulated_cuda):
     data, grid = numbers(1, 20, 30, 8, dtype="float16"), points(batch=1)
     assert "(half4*)(p0" in kernels(emulated_cuda, sampled(data, grid, layout="NHWC"))

@@ -13,6 +13,7 @@ pixel.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -183,17 +184,47 @@ def _schedule(attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.target
     with target:
         if not found:  # of volumes
             return generic.schedule_injective(attrs, outs, target)
-        places = [tensor for tensor in found[0].input_tensors if tensor.op.name in ("rows", "columns")]
-        if found[0] != out.op:
-            schedule[found[0]].compute_inline()
+        sample = found[0].output(0)
+        places = [tensor for tensor in sample.op.input_tensors if tensor.op.name in ("rows", "columns")]
+        kept = [sample] if _times_read(schedule, out, sample) > 1 else []
+        if sample.op != out.op and not kept:
+            schedule[sample].compute_inline()
         if target.kind.name == "cuda":
-            _on_cuda(schedule, out, str(found[0].attrs["layout"]), places)
+            _on_cuda(schedule, out, str(sample.op.attrs["layout"]), places, kept)
         else:
-            _on_cpu(schedule, out, places)
+            _on_cpu(schedule, out, places, kept)
     return schedule
 
 
-def _on_cuda(schedule: te.Schedule, out: te.Tensor, layout: str, places: Sequence[te.Tensor]) -> None:
+def _times_read(schedule: te.Schedule, out: te.Tensor, sample: te.Tensor) -> int:
+    """How often a sample is read for an element of the result: as often it is computed where it is inlined.
+
+    It takes seconds to compile where it is read four times, as by the masks of optical flow,
+    `mask[mask < 0.9999] = 0; mask[mask > 0] = 1`.
+    """
+    times = Counter({out.op: 1})
+    for stage in reversed(schedule.stages):  # those that read before those that are read
+        for read in _reads(stage.op) if times[stage.op] and stage.op != sample.op else ():
+            times[read] += times[stage.op]
+    return times[sample.op] if sample.op != out.op else 0
+
+
+def _reads(op: te.Operation) -> list[te.Operation]:
+    """The operations that an element reads, each as often as it does."""
+    found: list[te.Operation] = []
+
+    def look(node: Any) -> None:
+        if isinstance(node, tir.ProducerLoad):
+            found.append(node.producer.op)
+
+    for value in op.body if isinstance(op, te.ComputeOp) else ():
+        tir.stmt_functor.post_order_visit(value, look)
+    return found
+
+
+def _on_cuda(
+    schedule: te.Schedule, out: te.Tensor, layout: str, places: list[te.Tensor], kept: list[te.Tensor]
+) -> None:
     """A thread computes a place and some channels there; neighbours write side by side."""
     stage = schedule[out]
     axes = dict(zip(layout, stage.op.axis))
@@ -213,18 +244,22 @@ def _on_cuda(schedule: te.Schedule, out: te.Tensor, layout: str, places: Sequenc
     else:
         stage.unroll(channels)
         stage.pragma(channels, "unroll_explicit", False)  # nvcc unrolls: the source stays short
-    for place in places:
-        schedule[place].compute_at(stage, thread)
-        schedule[place].set_scope("local")
+    for tensor in places + kept:
+        schedule[tensor].compute_at(stage, thread)
+        schedule[tensor].set_scope("local")
 
 
-def _on_cpu(schedule: te.Schedule, out: te.Tensor, places: Sequence[te.Tensor]) -> None:
+def _on_cpu(schedule: te.Schedule, out: te.Tensor, places: list[te.Tensor], kept: list[te.Tensor]) -> None:
     """First all places, then the pixels."""
     for place in places:
         n, h, w = schedule[place].op.axis
         schedule[place].parallel(schedule[place].fuse(n, h))
         schedule[place].vectorize(schedule[place].split(w, LANES)[1])
     schedule_injective_from_existing(schedule, out)
+    *_, vectors, _lanes = schedule[out].leaf_iter_vars
+    for sample in kept:
+        schedule[sample].compute_at(schedule[out], vectors)
+        schedule[sample].vectorize(schedule[sample].op.axis[-1])
 
 
 # --- registration
