@@ -25,7 +25,13 @@ def tensors_of(example_inputs: torch.Tensor | Sequence[torch.Tensor]) -> tuple[t
         raise ImportFailure("example_inputs must hold at least one tensor")
     for index, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
-            raise ImportFailure(f"example_inputs[{index}] must be a tensor, not {type(tensor).__name__}")
+            instead = (
+                "give torch.from_numpy of it"
+                if isinstance(tensor, np.ndarray)
+                else "pass a module that calls the model with it, and takes tensors only"
+            )
+            kind = type(tensor).__name__
+            raise ImportFailure(f"example_inputs[{index}] must be a tensor, not {kind}: {instead}")
         unlike = _unlike_arrays(tensor)
         if unlike:
             raise ImportFailure(f"example_inputs[{index}] {unlike}")
@@ -37,6 +43,8 @@ def _unlike_arrays(tensor: torch.Tensor) -> str | None:
     if tensor.is_nested or not (tensor.layout == torch.strided or tensor.is_mkldnn):
         kind = "nested" if tensor.is_nested else str(tensor.layout).replace("torch.", "")
         return f"is {kind}, and compiled networks take dense tensors: give one, such as of .to_dense()"
+    if tensor.is_meta:
+        return "is on the device meta, where tensors have no numbers: give one on the CPU"
     if tensor.is_quantized:
         return f"is quantized to {tensor.dtype}, and compiled networks take plain numbers: give .dequantize()"
     if tensor.is_complex():
@@ -56,6 +64,19 @@ def _instead_of(value: Any) -> str:
     return "return tensors, in lists, tuples, dicts or dataclasses, and leave out all else"
 
 
+def _refuse_missing_weights(model: torch.nn.Module) -> None:
+    """Refuse a model whose weights are still to come."""
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
+        named = f"{type(model).__name__}.{name}"
+        if torch.nn.parameter.is_lazy(weight):
+            raise ImportFailure(f"{named} has no shape until the model is first run: run it once")
+        if weight.is_meta:
+            raise ImportFailure(
+                f"{named} is on the device meta, where tensors have no numbers: give the model its weights, "
+                "as load_state_dict(weights, assign=True) does"
+            )
+
+
 def _has_mode(part: torch.nn.Module) -> bool:
     """Whether it is not frozen: `eval()` gives a flag to the Python object of a frozen script, too."""
     if isinstance(part, torch.jit.ScriptModule):
@@ -68,6 +89,7 @@ def in_evaluation(model: torch.nn.Module) -> Iterator[None]:
     """Put the model in evaluation mode, then restore the flag of each of its parts."""
     if not all(map(_has_mode, model.modules())):
         raise ImportFailure("a frozen script has no modes and weights: pass what torch.jit.freeze was given")
+    _refuse_missing_weights(model)
     flags = [(part, part.training) for part in model.modules()]
     with contextlib.suppress(NotImplementedError):  # of what torch.export made, which keeps its mode
         model.eval()

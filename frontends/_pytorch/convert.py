@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import types
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -104,12 +105,16 @@ def _prelude() -> Prelude:
     return Prelude()
 
 
-def _convert_params(graph: Any, state_dict: dict[str, Any], *args: Any) -> tuple[dict, ...]:
+def _convert_params(
+    graph: Any, state_dict: dict[str, Any], operators: dict[torch.Node, str], *args: Any
+) -> tuple[dict, ...]:
     """TVM's own names a weight after the operator that reads it and the last part of its name.
 
-    It merges two that one operator reads, as in `torch.cat([self.query.weight, self.key.weight])`.
+    It merges two that one operator reads, as in `torch.cat([self.query.weight, self.key.weight])`, and has
+    no name for what returns a weight, as a model does that gives its anchors.
     """
-    variables, tensors, packed, names = stock.convert_params(graph, state_dict, *args)
+    readers = defaultdict(lambda: "output", operators)
+    variables, tensors, packed, names = stock.convert_params(graph, state_dict, readers, *args)
     seen: set[str] = set()
     weights: dict[str, str] = {}  # by the names of their variables
     for node in graph.findAllNodes("prim::GetAttr", recurse=True):

@@ -196,6 +196,27 @@ def test_weights_of_one_name_that_one_operator_reads_are_two():
 # --- what TVM's importer gets wrong
 
 
+class ReturningItsWeights(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.anchors = nn.Parameter(torch.rand(3))
+        self.register_buffer("strides", torch.arange(4))
+
+    def forward(self, x):
+        return x * self.anchors, self.anchors, self.strides
+
+
+class ReturningThemFromABranch(ReturningItsWeights):
+    def forward(self, x):
+        return self.anchors if bool(x.sum() > 0) else x[0]
+
+
+def test_weights_that_a_model_returns():
+    image = torch.rand(2, 3)
+    assert_computes(ReturningItsWeights(), image)
+    assert_computes(torch.jit.script(ReturningThemFromABranch()), image, others=[(-image,)])
+
+
 def test_division_keeps_its_rounding_mode():
     class Divide(nn.Module):
         def forward(self, a, b, c):

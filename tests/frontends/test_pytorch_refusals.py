@@ -35,12 +35,31 @@ def test_what_is_often_taken_for_a_model(model, advice):
         (np.zeros((1, 3, 8, 8)), "not ndarray"),
         ((), "at least one tensor"),
         ({"image": torch.rand(1)}, "not dict"),
+        (({"image": torch.rand(1)},), "not dict: pass a module that calls the model with it"),
+        ((np.zeros((1, 3, 8, 8)),), "not ndarray: give torch.from_numpy of it"),
+        (torch.empty(1, 3, 8, 8, device="meta"), r"example_inputs\[0\] is on the device meta.*: give one"),
         ([torch.rand(1), None], r"example_inputs\[1\] must be a tensor, not NoneType"),
     ],
 )
 def test_inputs_must_be_tensors(example, message):
     with pytest.raises(ImportFailure, match=message):
         from_pytorch(Plain(), example)
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (torch.nn.LazyConv2d(8, 3), "LazyConv2d.weight has no shape.*: run it once"),
+        (torch.nn.LazyBatchNorm2d(), "LazyBatchNorm2d.weight has no shape.*: run it once"),
+        (
+            torch.nn.Conv2d(3, 8, 3, device="meta"),
+            "Conv2d.weight is on the device meta.*: give the model",
+        ),
+    ],
+)
+def test_weights_that_are_still_to_come(model, message):
+    with pytest.raises(ImportFailure, match=message):
+        from_pytorch(model, torch.rand(1, 3, 8, 8))
 
 
 def test_what_torch_says_of_a_model_that_does_not_run():
