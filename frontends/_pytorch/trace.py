@@ -72,6 +72,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 _constants_as_they_were(),
                 _data_as_detached(),
                 _quantized_without_observing(),
+                _exported_inputs_checked_untraced(),
             ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
@@ -85,14 +86,8 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
         shapes = ", ".join(f"{list(tensor.shape)} {tensor.dtype}" for tensor in inputs)
         frame = own_frame(error)
         where = f", at {frame}" if frame else ""
-        has_script = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
-        said = (
-            f"{line_of(error)}; pass the nn.Module that it was scripted from"
-            if has_script
-            else line_of(error)
-        )
         raise ImportFailure(
-            f"torch cannot trace {_name(model)} with inputs of {shapes}{where}: {said}"
+            f"torch cannot trace {_name(model)} with inputs of {shapes}{where}: {_said(error, model)}"
         ) from error
     keep_masks_without_axes(module.inlined_graph, kept)
     if kept:
@@ -102,6 +97,19 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
     return TracedModel(
         module, _name(model), names, inputs, *outputs, _dtype(model, inputs), types_are_known=not is_scripted
     )
+
+
+def _said(error: Exception, model: torch.nn.Module) -> str:
+    """What torch says of a failed trace, and what helps."""
+    said = line_of(error)
+    if "HigherOrderOperator" in said:  # torch.cond, while_loop, and what torch.export makes of them
+        return (
+            f"{said}; write it as an `if` or a `while` in a module that torch.jit.script is given, which "
+            "keeps what depends on values"
+        )
+    if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+        return f"{said}; pass the nn.Module that it was scripted from"
+    return said
 
 
 def _instead_of(model: Any) -> str:
@@ -251,6 +259,32 @@ def _constants_as_they_were() -> Iterator[None]:
             if id(made_by) in builtins:  # so that functions are scripted meanwhile as ever
                 builtins[id(copied)] = builtins[id(made_by)]
                 stack.callback(builtins.pop, id(copied))  # and what torch adds meanwhile stays
+        yield
+
+
+@contextlib.contextmanager
+def _exported_inputs_checked_untraced() -> Iterator[None]:
+    """Let the module of an exported program look at its inputs outside the trace.
+
+    It compares their sizes with those of fake tensors, whose own sizes a trace asks for without an end.
+    """
+    exported: Any = sys.modules.get("torch.export._unlift")
+    check = getattr(exported, "_check_input_constraints_for_graph", None)
+    if check is None:  # no such module was made
+        yield
+        return
+
+    set_tracing: Any = vars(torch._C)["_set_tracing_state"]
+
+    def untraced(*args: Any, **kwargs: Any) -> None:
+        tracing = torch._C._get_tracing_state()
+        set_tracing(None)
+        try:
+            check(*args, **kwargs)
+        finally:
+            set_tracing(tracing)
+
+    with mock.patch.object(exported, "_check_input_constraints_for_graph", untraced):
         yield
 
 

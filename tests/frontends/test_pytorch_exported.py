@@ -1,0 +1,59 @@
+"""from_pytorch: modules of exported programs, and what exports have that traces have not."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from frontends import ImportFailure, from_pytorch
+from tests.frontends.torch_models import Returning, assert_computes
+
+IMAGE = torch.rand(1, 3, 8, 6)
+
+
+class OfAnyHeight(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, image):
+        _, _, height, width = image.shape
+        means = self.conv(image).view(1, 4, height * width).mean(2)
+        return means, F.interpolate(image, (2 * height, width))
+
+
+def exported(model, **options):
+    return torch.export.export(model, (IMAGE,), **options).module()
+
+
+@pytest.fixture(scope="module")
+def of_any_height():
+    height = torch.export.Dim("height", min=4, max=64)
+    return exported(OfAnyHeight().eval(), dynamic_shapes={"image": {2: height}})
+
+
+def test_of_any_height(of_any_height):
+    """It is imported for one: the module compares its inputs with fake tensors, which no trace may see."""
+    for height in (8, 12):
+        assert_imports(of_any_height, torch.rand(1, 3, height, 6))
+
+
+def assert_imports(module, image):
+    module.eval = lambda: module  # which torch refuses
+    assert_computes(module, image)
+
+
+@pytest.mark.parametrize("sizes, said", [((2, 6), "to be >= 4, but got 2"), ((8, 7), "to be equal to 6")])
+def test_sizes_for_which_it_was_not_exported(of_any_height, sizes, said):
+    with pytest.raises(ImportFailure, match=said):
+        from_pytorch(of_any_height, torch.rand(1, 3, *sizes))
+
+
+def twice_or_less(x):
+    return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+
+
+@pytest.mark.parametrize("form", [lambda model: model, exported])
+def test_branches_by_functions_are_refused_with_what_to_write(form):
+    with pytest.raises(ImportFailure, match=r"cond.*; write it as an `if` .* torch.jit.script"):
+        from_pytorch(form(Returning(twice_or_less)), IMAGE)
