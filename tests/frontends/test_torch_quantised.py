@@ -9,9 +9,14 @@ from torch import nn
 from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
 from torch.nn import functional as F
 
+import topi_ext
 import tvm_passes
 from frontends import from_pytorch
 from frontends.errors import ImportFailure
+from tests.helpers import run
+
+import tvm
+from tvm import relay
 
 IMAGES = torch.rand((4, 1, 3, 12, 10), generator=torch.Generator().manual_seed(0))
 
@@ -133,3 +138,21 @@ def test_rows_of_any_number_of_axes(shape):
     mod, params = from_pytorch(model, x)
     found = np.asarray(tvm_passes.runtime.compile(mod, "llvm", params=params)(x.numpy()))
     np.testing.assert_allclose(found, model(x).numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["llvm", topi_ext.cpu_target()], ids=["llvm", "cpu_target"])
+def test_products_of_int8(target):
+    """Sums beyond 16 bits, and weights of int8 with a scale for each filter."""
+    left, right = (torch.randint(-128, 128, sizes, dtype=torch.int8) for sizes in ((18, 64), (64, 24)))
+    data, scales = torch.rand(18, 64), torch.rand(24)
+    weight = right.T.contiguous()
+
+    class Products(nn.Module):
+        def forward(self, left, data):
+            return torch._int_mm(left, right), torch._weight_int8pack_mm(data, weight, scales)
+
+    mod, params = from_pytorch(Products(), (left, data))
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    sums, products = run(mod, left.numpy(), data.numpy(), target=target, device=tvm.cpu())
+    np.testing.assert_array_equal(sums, left.int() @ right.int())
+    np.testing.assert_allclose(products, data @ weight.T.float() * scales, 1e-4, atol=1e-3)

@@ -60,6 +60,19 @@ def quantized_linear(name: str, converter: Converter, inputs: Inputs, input_type
     return relay.reshape(product, [*shape[:-1], filters])
 
 
+def int_mm(_converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it: of int8, summed in int32."""
+    left, right = inputs
+    return relay.nn.dense(left, relay.transpose(right), out_dtype="int32")
+
+
+def weight_int8pack_mm(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it: weights of int8 that have a scale for each filter."""
+    data, weight, scales = inputs
+    dtype = converter.infer_type(data).dtype
+    return relay.multiply(relay.nn.dense(data, relay.cast(weight, dtype)), scales)
+
+
 def addbmm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
     """TVM lacks it."""
     added, left, right, beta, alpha = inputs
@@ -242,6 +255,8 @@ def _swapped(axes: Sequence[int]) -> list[int]:
 
 CONVERTERS = {
     "aten::_cdist_forward": cdist_forward,
+    "aten::_int_mm": int_mm,
+    "aten::_weight_int8pack_mm": weight_int8pack_mm,
     "aten::addbmm": addbmm,
     "aten::addmm": addmm,
     "aten::addmv": addmm,
