@@ -8,6 +8,7 @@ from torch import nn
 
 from frontends import ImportFailure, from_pytorch
 from frontends._pytorch.sizes import settle_sizes
+from tests.frontends.torch_models import assert_computes
 from tests.helpers import quick, runner
 
 import tvm
@@ -154,3 +155,19 @@ def test_a_frozen_script_that_was_put_in_evaluation_mode():
 class ReturningNone(torch.nn.Module):
     def forward(self, x):
         return x, None
+
+
+class OfAnyNumber(nn.Module):
+    """A detector that looks at the shape of what is left, as those do that return early."""
+
+    def forward(self, boxes: torch.Tensor, scores: torch.Tensor):
+        kept = boxes[scores > 0.5]
+        if kept.shape[0] == 0:
+            return torch.zeros(0, 4), torch.zeros(1)
+        middle = kept.view(kept.shape[0], 2, 2).mean(1)
+        return kept.view(kept.size()), torch.full([1], float(kept.shape[0] + kept.shape[-1])) + middle.sum()
+
+
+def test_the_shape_of_what_is_left():
+    boxes, scores = torch.rand(6, 4), torch.tensor([0.9, 0.2, 0.7, 0.1, 0.6, 0.3])
+    assert_computes(torch.jit.script(OfAnyNumber()), boxes, scores, others=[(boxes, scores * 0)])

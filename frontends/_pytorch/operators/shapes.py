@@ -170,10 +170,16 @@ def view(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 
 
 def size(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own gives a shape as a whole only if it is unknown."""
-    if len(inputs) > 1 or not has_known_shape(converter, inputs[0]):
+    """TVM's own gives a shape as a whole only if it is unknown, as a tensor, which is no list to index."""
+    data, *axes = inputs
+    if axes:
         return converter.stock["aten::size"](inputs, input_types)
-    return [relay.const(extent, "int64") for extent in converter.infer_shape_with_prelude(inputs[0])]
+    return [
+        relay.const(extent, "int64")
+        if isinstance(extent, int)
+        else converter.stock["aten::size"]([data, axis], [])
+        for axis, extent in enumerate(map(as_number, converter.infer_shape_with_prelude(data)))
+    ]
 
 
 def numel(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
