@@ -70,6 +70,9 @@ def expanded(boxes, times):
 OF_FILTERED = {
     "filtered": lambda boxes: boxes,
     "filtered again": lambda boxes: filtered(boxes, 300.0),
+    "a class for each that is left": lambda boxes: relay.full_like(
+        places(column(boxes) > relay.const(300.0)), relay.const(3, "int64")
+    ),
     "sorted, bounded": lambda boxes: relay.sort(column(boxes), 0, is_ascend=False),
     "sorted": lambda boxes: relay.sort(column(boxes, 1), 0),
     "sorted downwards": lambda boxes: relay.sort(column(boxes, 1), 0, is_ascend=False),

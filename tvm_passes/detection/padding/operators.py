@@ -25,13 +25,15 @@ SAME_ROWS = (  # the rows that remain keep their values
 )
 BY_INDEX = ("take", "gather", "adv_index")
 OF_INDICES = ("shape_of", "stack", "scatter_nd", *SAME_ROWS, *BY_INDEX)  # may get indices of moved rows
+LIKE = ("full_like", "ones_like", "zeros_like")  # read no number of the first argument
 
 
 def handle(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
     """The replacement of a call with padded arguments or sizes, or of one that searches for rows."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     name = op_name(call)
-    has_moved = any(isinstance(part, Padded) and part.holds_moved for part in parts)
+    read = parts[1:] if name in LIKE else parts
+    has_moved = any(isinstance(part, Padded) and part.holds_moved for part in read)
     if has_moved and name not in OF_INDICES:
         raise NotStatic("it uses row indices, which padding changed")
     became = _handler_of(call)(walk, call, args)
