@@ -52,6 +52,25 @@ def test_as_the_oracle(case):
     )
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"padding": 1, "dilation": 2},
+        {"padding": (1, 1, 0, 0), "strides": 2},
+        {"padding": 1, "strides": 3},
+        {"padding": (0, 0, 1, 1), "strides": 2},
+    ],
+    ids=str,
+)
+def test_one_window_that_may_be_beside_the_image(given):
+    """Of a kernel as large as the image, which is a product of vectors only where its window is the image."""
+    case = Case((3, 3), 8, 5, batch=2, dtype="float32", options=given)
+    arrays = case.arrays()
+    np.testing.assert_allclose(
+        ran(executor_of(case.function(arrays)), arrays), case.expected(arrays), **CLOSE
+    )
+
+
 def test_bfloat16():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     case = Case((9, 11), 16, 24, dtype="bfloat16", residual=True, **options(activation="relu"))

@@ -271,7 +271,7 @@ class _Convolution:
     """The primitive of a problem, memory for its arguments, and its packed weights."""
 
     def __init__(self, problem: Problem, weights: MutableMapping[str, _Weights]) -> None:
-        layouts = (_Rows if _is_product(problem) else _Images)(problem)
+        layouts = (_Rows if problem.is_product else _Images)(problem)
         arguments = [(onednn.SOURCE, layouts.data)]  # in the order of the operator's, without weights
         bias = None
         if problem.bias:
@@ -349,7 +349,7 @@ class _Images:
 
 
 class _Rows:
-    """The same where each filter sees a whole image, once: a product of matrices, which is faster."""
+    """The same where each filter sees a whole image: a product of matrices, which is faster."""
 
     rank = rank_of_bias = 2
 
@@ -366,10 +366,6 @@ class _Rows:
 
     def primitive(self, bias: onednn.Handle | None, post_ops: onednn.PostOps) -> onednn.Primitive:
         return onednn.product(self.data, self._weights, self.problem.dtype, bias, self.result, post_ops)
-
-
-def _is_product(problem: Problem) -> bool:
-    return problem.groups == 1 and problem.kernel == problem.size and problem.out_size == (1, 1)
 
 
 def _vector(length: int, dtype: str, rank: int, axis: int) -> onednn.Handle:

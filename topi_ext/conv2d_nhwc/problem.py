@@ -130,6 +130,12 @@ class Problem:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation))
 
     @property
+    def is_product(self) -> bool:
+        """Whether each filter sees a whole image, once: a product of the images by the filters, as rows."""
+        sees_all = self.kernel == self.reach == self.size and self.padding[:2] == (0, 0)
+        return self.groups == 1 and sees_all and self.out_size == (1, 1)
+
+    @property
     def out_size(self) -> tuple[int, ...]:
         """Height and width of the result before depth to space; AT_RUN_TIME where those of the data are."""
         return tuple(
