@@ -33,7 +33,7 @@ def test_it_is_compiled():
         Case((5, 6), 8, 16, batch=2, **options(activation="silu", final_activation=("clip", -1.0, 1.0))),
         Case((5, 6), 8, 16, residual=True, **options(strides=2)),
         Case((5, 6), 8, 16, kernel=(1, 1), bias=None, **options()),
-        Case((7, 7), 8, 12, kernel=(7, 7), **options(padding=0, activation="prelu")),
+        Case((7, 7), 8, 12, kernel=(7, 7), batch=2, **options(padding=0, activation="prelu")),
     ],
     ids=str,
 )

@@ -371,6 +371,16 @@ def conv2d_nhwc(channels=3, **options):
     return [data, weight, bias, result], inputs
 
 
+def conv2d_nhwc_of_one_pixel():
+    """Vectors of both lengths and what is left over, of all filters of a run and of some."""
+    data, weight = relay.var("data", shape=(1, 1, 1, 23)), relay.var("weight", shape=(10, 1, 1, 23))
+
+    def inputs(awkward):
+        return awkward.floats(1, 1, 1, 23), awkward.floats(10, 1, 1, 23)
+
+    return [data, weight, topi_ext.conv2d_nhwc(data, weight, activation="silu")], inputs
+
+
 def conv2d_nhwc_in_int8():
     """With scales and biases that make results NaN, infinite, or too large for int8."""
     types = {"data": ((2, 9, 7, 3), "int8"), "weight": ((20, 3, 3, 3), "int8")}
@@ -493,6 +503,7 @@ CASES = {
     "transform_points, one matrix a sample": lambda: transform_points(False),
     "conv2d_nhwc": conv2d_nhwc,
     "conv2d_nhwc, strided": lambda: conv2d_nhwc(16, strides=2, padding=2, dilation=2, block_size=2),
+    "conv2d_nhwc, of one pixel": conv2d_nhwc_of_one_pixel,
     "conv2d_nhwc, int8": conv2d_nhwc_in_int8,
     "conv2d_nhwc_in_place": conv2d_nhwc_in_place,
     "slice_by_lengths": slice_by_lengths,

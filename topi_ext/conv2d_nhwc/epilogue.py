@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from operator import truediv
 
+from .._floats import lanes_of, vector_type
 from .._tvm import PrimExpr, te, tir
 from .problem import Activation, Problem
 
@@ -34,23 +35,28 @@ def finish(
 ) -> tir.PrimExpr:
     """The result of a sum before it is rounded, float32; the numbers are those of its filter.
 
+    It may be a vector of the sums of several filters; then the numbers are vectors, too.
     `once(value)` is a value that is used several times, in a variable if the kernel has such; `ratio` is as
     that of `activate`.
     """
-    value = total.astype("float32")
+    value = _in_float32(total)
     if scale is not None:
         value = value * scale
     if bias is not None:
-        value = value + bias.astype("float32")
+        value = value + _in_float32(bias)
     if problem.activation.name != "none":
         value = once(value)
-    slope = None if slope is None else slope.astype("float32")
+    slope = None if slope is None else _in_float32(slope)
     value = activate(problem.activation, value, slope, ratio=ratio)
     if residual is not None:
-        value = value + _times(residual.astype("float32"), problem.residual_scale)
+        value = value + _times(_in_float32(residual), problem.residual_scale)
     if problem.final_activation.name != "none":
         value = once(value)
     return _times(activate(problem.final_activation, value, ratio=ratio), problem.out_scale)
+
+
+def _in_float32(value: tir.PrimExpr) -> tir.PrimExpr:
+    return value.astype(vector_type("float32", lanes_of(value)))
 
 
 def _times(value: tir.PrimExpr, factor: float) -> tir.PrimExpr:

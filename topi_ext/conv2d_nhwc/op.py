@@ -32,7 +32,7 @@ from .._tvm import (
 )
 from .._whole import whole
 from ..cudnn import session
-from . import choose_kernel, cudnn, onednn
+from . import choose_kernel, cpu_one_pixel, cudnn, onednn
 from .cuda import supported_arch
 from .problem import AT_RUN_TIME, Activation, Problem, four_sides, pair, why_no_such_extents
 
@@ -346,6 +346,8 @@ def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
         and choose_kernel.is_cudnn_better(problem, target)
     ):
         return cudnn
+    if kind == "llvm" and cpu_one_pixel.is_better(problem):
+        return cpu_one_pixel
     if kind == "llvm" and onednn.LIBRARY in libraries_of(target) and onednn.is_capable(problem):
         return onednn
     if not problem.has_known_size:
