@@ -1,5 +1,6 @@
 """Calls of oneDNN that are made again without Python."""
 
+import functools
 import shutil
 import subprocess
 from dataclasses import replace
@@ -25,6 +26,25 @@ pytestmark = pytest.mark.skipif(library.library() is None, reason="needs oneDNN"
 
 def test_it_is_compiled():
     assert calls._native() is not None
+    assert calls.why_not_remembered() is None
+
+
+def test_a_library_of_an_older_source_is_not_used_in_silence(monkeypatch, tmp_path):
+    source = tmp_path / "older.c"
+    source.write_text("void remember(void) {}")
+    older = tmp_path / "remembered_calls.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", older, source], check=True)
+    monkeypatch.setattr(calls, "LIBRARY", older)
+    native = functools.cache(calls._native.__wrapped__)
+    monkeypatch.setattr(calls, "_native", native)
+    with pytest.warns(UserWarning, match="compiled from an older source.*pip install -e"):
+        assert native() is None
+    assert "older source" in calls.why_not_remembered()
+
+
+def test_a_library_that_is_not_compiled_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(calls, "LIBRARY", tmp_path / "remembered_calls.so")
+    assert calls.why_not_remembered() == "it is not compiled"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from .._tvm import put_before, register_function
 from . import library
 
 LIBRARY = Path(__file__).with_name("remembered_calls.so")
+AGAIN = "install this package again, with a C compiler, such as by `pip install -e .` in its folder"
 _registered: list[Any] = []  # functions that others call
 
 MOST_AXES = 4  # as in the source of the library
@@ -110,7 +112,9 @@ def _native() -> ctypes.CDLL | None:
         found = ctypes.CDLL(str(LIBRARY))
     except OSError:  # it is not compiled
         return None
-    if not hasattr(found, "remember_call"):  # it is compiled from an older source
+    if not hasattr(found, "remember_call"):  # a clone has got a newer source since it was installed
+        reason = f"{LIBRARY} is compiled from an older source, so each call of oneDNN takes 10 us more"
+        warnings.warn(f"topi_ext: {reason}: {AGAIN}", stacklevel=2)
         return None
     found.remember_call.restype = ctypes.c_void_p
     found.remember_call.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
