@@ -65,3 +65,35 @@ def test_channels_that_are_moved_last_and_padded(before, block):
     (found,) = run(module(x, relay.nn.pad(y, width)), given)
     channels_last = given.transpose(0, 3, 2, 1, 4).reshape(2, 2, 3, 16)
     np.testing.assert_array_equal(found, np.pad(channels_last, width))
+
+
+TILES = [(1, 8, 3, 16), (2, 24, 5, 12), (1, 4, 1, 4), (2, 48, 2, 20), (1, 6, 3, 8), (1, 8, 4, 7)]
+
+
+@pytest.mark.parametrize(
+    "shape, dtype",
+    [*((shape, "float32") for shape in TILES), *((TILES[1], dtype) for dtype in ("float16", "int8", "bool"))],
+)
+def test_tiles(shape, dtype):
+    """Of whole tiles, of small ones, and of none."""
+    x = relay.var("x", shape=shape, dtype=dtype)
+    last = relay.layout_transform(x, "NCHW", "NHWC")
+    given = (_given(*shape) % 100).astype(dtype)
+    (found,) = run(module(x, last), given)
+    np.testing.assert_array_equal(found, given.transpose(0, 2, 3, 1))
+    y = relay.var("y", shape=found.shape, dtype=dtype)
+    (back,) = run(module(y, relay.layout_transform(y, "NHWC", "NCHW")), found)
+    np.testing.assert_array_equal(back, given)
+
+
+@pytest.mark.parametrize("shape", [(2, 24, 4, 8), (1, 3, 8, 8)], ids=str)
+def test_tiles_of_what_is_fused(shape):
+    """Before and behind, where the tiles are those of what is written."""
+    batch, channels, height, width = shape
+    x, y = relay.var("x", shape=shape), relay.var("y", shape=(batch, height, width, channels))
+    last = relay.layout_transform(relay.abs(x), "NCHW", "NHWC") + y
+    flat = relay.nn.relu(relay.reshape(last, (batch, height * width, channels)))
+    given = -_given(*shape), 30 * _given(batch, height, width, channels) - 99
+    (found,) = run(module(x, y, flat), *given)
+    expected = np.maximum(-given[0].transpose(0, 2, 3, 1) + given[1], 0)
+    np.testing.assert_array_equal(found, expected.reshape(batch, -1, channels))
