@@ -19,11 +19,12 @@ from .._onnx.check import check_model, opset_of
 from .._onnx.interface import check_outputs, inline_functions, input_shapes, tvm_dtype
 from .._onnx.load import load_model
 from ..errors import ImportFailure, gist
+from ._onnx.assumptions import Assumed
 from ._onnx.counts import has_counts, is_symbolic
 from ._onnx.graph import Graph
 from ._onnx.node import constant, shape_of
 from ._onnx.rows import Rows
-from ._onnx.sizes import INSTEAD
+from ._onnx.sizes import INSTEAD, SizesMatter, at_least
 
 NUMBER = "num_detections"
 MIN_OPSET = 13  # axes are inputs since then
@@ -40,9 +41,10 @@ def from_onnx(
     The inputs of `main` have the names of the model's, and `main` returns the model's outputs: one alone is
     no tuple. The function attribute `output_names` has their names. The weights are constants.
 
-    Sizes that the model leaves open are variables: those that it gives one name are one. What it computes is
-    right for all sizes of at least 1, or refused: a batch may always be open in what computes each image by
-    itself, the size of images where it is only convolved, pooled and enlarged.
+    Sizes that the model leaves open are variables: those that it gives one name are one. A batch may always
+    be open in what computes each image by itself, the size of images where it is convolved, pooled, padded
+    and resized in known ratios. Where what is computed would be right for some sizes only, multiples of some
+    number, or those of at least some, the sizes are compared as it runs, and others fail then.
 
     Nodes whose inputs are known at import are computed then, so loops and branches may depend on shapes. Each
     operator that is converted has been compared with ONNX Runtime, and types and shapes of each result with
@@ -85,12 +87,21 @@ def from_onnx(
         )
     check_outputs(model.graph)
     inputs = _with_variables(model.graph, input_shapes(model.graph, shapes or {}))
-    try:
-        return _converted(model.graph, opset, inputs)
-    except ImportFailure:
-        raise
-    except Exception as error:
-        raise ImportFailure(f"the model cannot be converted: {gist(error)}") from error
+    variables = [size for shape in inputs.values() for size in shape if isinstance(size, tirx.Var)]
+    assumed = Assumed({var: var for var in variables}, {})
+    while True:
+        try:
+            with at_least(assumed.least):
+                return _converted(model.graph, opset, inputs, assumed)
+        except SizesMatter as failure:
+            more = assumed.refined(failure.unknown)
+            if more is None:
+                raise
+            assumed = more
+        except ImportFailure:
+            raise
+        except Exception as error:
+            raise ImportFailure(f"the model cannot be converted: {gist(error)}") from error
 
 
 def _with_variables(
@@ -111,7 +122,9 @@ def _with_variables(
     }
 
 
-def _converted(graph: onnx.GraphProto, opset: int, inputs: dict[str, list[int | tirx.Var]]) -> tvm.IRModule:
+def _converted(
+    graph: onnx.GraphProto, opset: int, inputs: dict[str, list[int | tirx.Var]], assumed: Assumed
+) -> tvm.IRModule:
     declared = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     parameters = [
         relax.Var(name, relax.TensorType(shape, tvm_dtype(declared[name]))) for name, shape in inputs.items()
@@ -122,7 +135,7 @@ def _converted(graph: onnx.GraphProto, opset: int, inputs: dict[str, list[int | 
         try:
             with builder.dataflow(), progress_bar("Importing ONNX", len(graph.node)) as advance:
                 values = Graph(opset, builder, advance)
-                for name, parameter in zip(inputs, parameters):
+                for name, parameter in zip(inputs, assumed.checked(builder, parameters)):
                     values.set(name, parameter)
                 values.convert(graph)
                 outputs, attrs = _outputs(values, [output.name for output in graph.output])

@@ -6,7 +6,7 @@ import pytest
 from tests.relax.modules import compiled, module_of, run
 from tvm_passes.relax.convert_to_nhwc import ConvertToNHWC
 
-from tvm import relax
+from tvm import relax, tirx
 
 op = relax.op
 RNG = np.random.default_rng(0)
@@ -45,4 +45,20 @@ def test_what_reads_a_convolution(name):
     assert 'data_layout="NHWC"' in after.script(show_meta=False)
     (expected,), (found,) = (run(compiled(each), [IMAGE]) for each in (module, after))
     assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_slice_of_an_open_axis():
+    height, width = (tirx.Var(name, "int64") for name in ("h", "w"))
+
+    def build(arguments):
+        (image,) = arguments
+        convolved = op.nn.conv2d(image, relax.const(WEIGHTS), padding=1)
+        return op.nn.relu(op.strided_slice(convolved, [2], [1], [height]))
+
+    module = module_of({"main": (build, [relax.TensorType((1, 3, height, width), "float32")])})
+    after = ConvertToNHWC()(relax.transform.ConvertToDataflow(1)(module))
+    assert 'data_layout="NHWC"' in after.script(show_meta=False)
+    (expected,), (found,) = (run(compiled(each), [IMAGE]) for each in (module, after))
+    assert found.shape == (1, 8, 5, 5)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -151,9 +151,26 @@ class PixelShuffle(Rule):
         return relax.op.reshape(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]), match.root.ty.shape)
 
 
+class SliceOfOpenAxes(Rule):
+    """Reshape slices along axes of open sizes to the shape that they have.
+
+    ConvertLayout infers their shapes anew, without knowing that no size is negative, and fails where an
+    output gets another shape by that. It takes the shape of a reshape as it is.
+    """
+
+    pattern = is_op("relax.strided_slice")(*[wildcard()] * 5)
+
+    def where(self, match: Match) -> bool:
+        extents, users = extents_of(match.root), match.graph.users(match.root)
+        return None in (extents or ()) and any(op_name(user) != "relax.reshape" for user in users)
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        return relax.op.reshape(match.root, match.root.ty.shape)
+
+
 def before_convert_layout() -> tvm.transform.Pass:
     return rule_pass(
         "BeforeConvertLayout",
         *(SplitInOne(), SqueezeOfOnes(), TransposeFromTheFront(), StackAsConcatenate()),
-        *(RepeatOfAll(), LayerNormOfSeveralAxes(), PixelShuffle()),
+        *(RepeatOfAll(), LayerNormOfSeveralAxes(), PixelShuffle(), SliceOfOpenAxes()),
     )

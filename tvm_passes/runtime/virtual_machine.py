@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -27,7 +28,10 @@ class VirtualMachineExecutor:
         self._arrays: Any = arrays
 
     def run(self) -> None:
-        self._outputs: Any = self._main(*self._arrays)
+        try:
+            self._outputs: Any = self._main(*self._arrays)
+        except RuntimeError as error:
+            raise _of_sizes(error) or error from None
 
     def launches(self) -> list[Launch]:
         return [Launch(self.run)]
@@ -54,6 +58,24 @@ class CapturableMachineExecutor(VirtualMachineExecutor):
 
     def results(self) -> list[Array]:
         return list(_flat(self._outputs)) if self._is_captured else super().results()
+
+
+def _of_sizes(error: RuntimeError) -> ValueError | None:
+    """What TVM says where the sizes of the inputs are none that the network takes, as a sentence."""
+    found = re.search(
+        r"\((-?\d+) vs\. (-?\d+)\) : ErrorContext\(match_cast, ty=R\.(Tensor|Shape)\([(\[](.*?)[)\]][,)].*"
+        r"shape\[(\d+)\] mismatch",
+        str(error),
+        re.DOTALL,
+    )
+    if found is None:
+        return None
+    is_, needed, _, shape, axis = found.groups()
+    wanted = re.split(r", (?![^(]*\))", shape)[int(axis)]
+    return ValueError(
+        "the network does not take inputs of these sizes: one that must be "
+        f"{wanted}, which is {needed} here, is {is_}"
+    )
 
 
 def _flat(value: Any) -> Iterator[Array]:

@@ -152,6 +152,18 @@ def _quotient(x: Any, y: Any) -> Any:
     return x // y
 
 
+def _remainder(x: Any, y: Any) -> Any:
+    if isinstance(x, Count) or isinstance(y, Count) or y == 0:
+        raise CannotCount
+    return x % y  # with the sign of the divisor, as ONNX
+
+
+def _mod(n: Node, x: np.ndarray, y: np.ndarray) -> Any:
+    if n.attribute("fmod"):
+        raise CannotCount
+    return _elementwise(_remainder)(n, x, y)
+
+
 def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda n, *arrays: np.frompyfunc(function, len(arrays), 1)(*arrays)
 
@@ -177,9 +189,13 @@ def _cast(n: Node, array: np.ndarray) -> np.ndarray:
 def _slice(
     n: Node, array: np.ndarray, start: Any, end: Any, axes: Any = None, steps: Any = None
 ) -> np.ndarray:
-    if array.ndim != 1 or any(isinstance(each, Count) for each in (*start, *end)):
+    if any(isinstance(each, Count) for each in (*start, *end)):
         raise CannotCount
-    return array[int(start[0]) : int(end[0]) : 1 if steps is None else int(steps[0])]
+    bounds = [slice(None)] * array.ndim
+    for at in range(len(start)):
+        axis = at if axes is None else int(axes[at])
+        bounds[axis] = slice(int(start[at]), int(end[at]), 1 if steps is None else int(steps[at]))
+    return array[tuple(bounds)]
 
 
 def _unsqueezed(n: Node, array: np.ndarray, axes: np.ndarray) -> np.ndarray:
@@ -204,6 +220,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Gather": lambda n, array, at: np.take(array, at.astype("int64"), n.attribute("axis")),
     "Identity": lambda n, array: array,
     "Min": lambda n, *arrays: functools.reduce(np.frompyfunc(_least, 2, 1), arrays),
+    "Mod": _mod,
     "Mul": _elementwise(_product),
     "ReduceMin": _reduced(_least),
     "ReduceProd": _reduced(_product),
@@ -211,6 +228,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Slice": _slice,
     "Squeeze": _squeezed,
     "Sub": _elementwise(_difference),
+    "Transpose": lambda n, array: np.transpose(array, n.attribute("perm")),
     "Unsqueeze": _unsqueezed,
     "Where": _elementwise(_chosen),
 }

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tvm import relax
 
 from .node import Node, shape_of
+from .sizes import is_number
 
 op = relax.op
 
@@ -27,9 +28,9 @@ def einsum(n: Node) -> relax.Expr:
     extents: dict[str, int] = {}
     for at, letters in enumerate(terms):
         for letter, extent in zip(letters, n.shape(at)):
-            if extents.setdefault(letter, extent) == 1:
+            if is_number(extents.setdefault(letter, extent), 1):
                 extents[letter] = extent
-            elif extent not in (1, extents[letter]):
+            elif not is_number(extent, 1) and extent != extents[letter]:
                 n.refuse(f"the axes '{letter}' have {extents[letter]} and {extent} elements")
     operands = [_without_ones(n, _Operand(n.data(at), letters)) for at, letters in enumerate(terms)]
     found = operands[0]
@@ -66,7 +67,11 @@ def _parsed(n: Node) -> tuple[list[str], str]:
 
 def _without_ones(n: Node, operand: _Operand) -> _Operand:
     """Without the axes of one element, which are broadcast."""
-    kept = [(letter, each) for letter, each in zip(operand.letters, shape_of(operand.data)) if each != 1]
+    kept = [
+        (letter, each)
+        for letter, each in zip(operand.letters, shape_of(operand.data))
+        if not is_number(each, 1)
+    ]
     data = n.emit(op.reshape(operand.data, [extent for _, extent in kept]))
     return _Operand(data, "".join(letter for letter, _ in kept))
 

@@ -12,7 +12,8 @@ import numpy as np
 from tvm import relax
 
 from ..._onnx.interface import tvm_dtype
-from .node import Convert, Node, constant
+from .node import Convert, Node, constant, shape_of
+from .sizes import Size, broadcast
 
 op = relax.op
 
@@ -85,6 +86,13 @@ def converters() -> dict[str, Convert]:
         "Where": lambda n: op.where(n.data(0), n.data(1), n.data(2)),
         "Xor": _binary(op.logical_xor),
     }
+
+
+def check_broadcast(n: Node) -> None:
+    """That inputs of open sizes fit, of which Relax would only say that it does not know."""
+    shapes = [shape_of(value) for value in list.__iter__(n.inputs) if value is not None]
+    if any(isinstance(size, Size) for shape in shapes for size in shape):
+        broadcast(*shapes)
 
 
 def _unary(build: Callable[[relax.Expr], relax.Expr]) -> Convert:

@@ -33,7 +33,7 @@ from . import counts, elementwise, layers, quantization, reductions, sampling, s
 from .counts import Count, IsNone, extents, has_counts, is_symbolic
 from .node import Convert, Node, Value, constant, dtype_of, shape_of
 from .rows import Rows, rows_of_result
-from .sizes import INSTEAD, sizes_array
+from .sizes import INSTEAD, SizesMatter, SizeUnknown, sizes_array
 
 TO_RELAY = "import it by frontends.from_onnx, to Relay"
 MAX_NODES = 20_000  # after loops are unrolled
@@ -45,6 +45,7 @@ CONVERTERS: dict[str, Convert] = {
     **sampling.converters(),
     **shapes.converters(),
 }
+EACH_ELEMENT = {*elementwise.converters()}
 # Of what is known at import; these have no converter, since their results have the shapes that data gives.
 ONLY_KNOWN = {
     *("Compress", "EyeLike", "NonZero"),
@@ -53,7 +54,7 @@ ONLY_KNOWN = {
 # These are never computed at import: they are of weights at most, and take ONNX's reference long.
 NEVER_KNOWN = {*layers.converters(), *sampling.converters()}
 # Where a node may read sizes that only the run knows.
-TAKE_SIZES = selections.SHAPES | {("Resize", 3), ("Slice", 1), ("Tile", 1)}
+TAKE_SIZES = selections.SHAPES | {("Pad", 1), ("Resize", 3), ("Slice", 1), ("Tile", 1)}
 SUMMING = {*layers.converters(), *reductions.converters(), *sampling.converters()} - {
     *("Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul"),  # which sum in float32 by themselves
     *("ArgMax", "ArgMin", "MaxPool", "TopK"),
@@ -139,6 +140,8 @@ class Graph:
                 self._convert_by_others(node)
         except ImportFailure:
             raise
+        except SizeUnknown as unknown:
+            raise SizesMatter(f"{describe(node)} cannot be converted: {unknown}", unknown) from unknown
         except Exception as error:
             reason = gist(error)
             if reason == NO_REASON:
@@ -271,6 +274,8 @@ class Graph:
         emit, in_float32 = self.builder.emit, n.proto.op_type in SUMMING and n.dtype() == "float16"
         if in_float32:
             n.cast("float16", "float32")
+        if n.proto.op_type in EACH_ELEMENT:
+            elementwise.check_broadcast(n)
         made = CONVERTERS[n.proto.op_type](n)
         results = [emit(each) for each in (made if isinstance(made, list) else [made])]
         if len(results) == 1 and isinstance(results[0].ty, relax.TupleType):

@@ -14,6 +14,7 @@ from .._max_pool import maxima_and_places, places_of_windows
 from .._operators_of_relax import OfRelax
 from .einsum import einsum
 from .node import Convert, Node, constant
+from .sizes import Extent, broadcast
 
 op = relax.op
 
@@ -166,6 +167,9 @@ def _pads(n: Node, kernel: list[int], strides: list[int], dilations: list[int]) 
 
 def _matmul(n: Node) -> relax.Expr:
     n.only_floats()
+    left, right = n.shape(0), n.shape(1)
+    broadcast(left[:-2], right[:-2])
+    _check_inner(n, left[-1], right[-2:][0])
     return _rounded(n, op.matmul(n.data(0), n.data(1), out_dtype=_accumulator(n)))
 
 
@@ -175,6 +179,8 @@ def _gemm(n: Node) -> relax.Expr:
         op.permute_dims(n.data(place), [1, 0]) if n.attribute(name) else n.data(place)
         for place, name in enumerate(("transA", "transB"))
     )
+    of_left, of_right = n.shape(0), n.shape(1)
+    _check_inner(n, of_left[not n.attribute("transA")], of_right[bool(n.attribute("transB"))])
     result = op.matmul(left, right, out_dtype=_accumulator(n))
     alpha, beta = n.attribute("alpha"), n.attribute("beta")
     if alpha != 1:
@@ -184,6 +190,12 @@ def _gemm(n: Node) -> relax.Expr:
         return result
     added = n.data(2)
     return op.add(result, added if beta == 1 else op.multiply(added, n.number(beta)))
+
+
+def _check_inner(n: Node, one: Extent, other: Extent) -> None:
+    """TVM compares extents that it knows, and reads beyond the end of what has fewer."""
+    if one != other:
+        n.refuse(f"sums of {one} and of {other} products do not fit")
 
 
 def _accumulator(n: Node) -> str:

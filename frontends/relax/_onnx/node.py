@@ -91,6 +91,12 @@ class Node:
     def emit(self, expr: relax.Expr) -> relax.Expr:
         return self.builder.emit(expr)
 
+    def emit_of_shape(self, expr: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+        """Of slices: Relax does not know how large open sizes are at least."""
+        result = self.emit(expr)
+        is_known = all(isinstance(size, int) for size in shape_of(result))
+        return result if is_known else self.emit(relax.op.reshape(result, shape))
+
     def number(self, number: float, place: int = 0) -> relax.Expr:
         """A number of the type of an input."""
         return relax.const(number, self.dtype(place))

@@ -6,6 +6,7 @@ Coordinates are those of element centres, and computed in float32 in the order o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tvm import relax
 from ..._onnx.resizing import ROUND, How, how_of, taps_at
 from .._resample import resampled
 from .node import Node, constant
-from .sizes import INSTEAD, Size
+from .sizes import INSTEAD, Extent, Size, typical
 
 op = relax.op
 METHODS = "nearest", "linear", "cubic"
@@ -134,42 +135,91 @@ def _axes(n: Node, how: How) -> dict[int, _Axis]:
 
 
 def _of_unknown_sizes(n: Node, how: How) -> relax.Expr:
-    """By `relax.image.resize2d`, where for all sizes it computes the same: whole multiples, or linear."""
+    """By `relax.image.resize2d`, where it computes the same for all sizes: in known ratios, or smoothly."""
     shape = n.shape(0)
     axes = [axis % 4 for axis in n.attribute("axes", range(4))]
     n.inputs[1]  # which other coordinates read
     by_sizes = n.has(3) and n.shape(3) != (0,)
-    given = n.integers(3) if by_sizes else n.value(2).astype("float64").tolist()
-    after, times = list(shape), [1] * 4
+    given = n.integers(3) if by_sizes else n.value(2).tolist()
+    is_smooth = how.mode != "nearest" and how.coordinates in OF_IMAGES and not how.exclude_outside
+    after: list[Extent] = list(shape)
+    ratios: list[Fraction | None] = [Fraction(1)] * 4
     for axis, each in zip(axes, given):
-        times[axis] = each // shape[axis] if by_sizes else int(each)
-        after[axis] = each if by_sizes else shape[axis] * times[axis]
-    are_multiples = all(isinstance(each, int) and each > 0 for each in times) and (
-        [size * count for size, count in zip(shape, times)] == after if by_sizes else times == given
-    )
-    repeats = all(
-        _repeats(sample, _places(sample, how.coordinates, how.nearest_mode))
-        for sample in (_Axis(64, 64 * count, np.float32(count)) for count in times if are_multiples)
-    )
-    is_smooth = how.mode == "linear" and how.coordinates in OF_IMAGES[:3]
+        if not by_sizes:
+            ratios[axis] = _fraction(each)
+        elif axis < 2 or not is_smooth:
+            ratios[axis] = _ratio(shape[axis], each)
+        after[axis] = each if by_sizes else _scaled(n, shape[axis], ratios[axis])
     if (
-        times[:2] != [1, 1]
-        or after[:2] != [*shape[:2]]
+        ratios[:2] != [1, 1]
         or how.antialias
         or n.attribute("keep_aspect_ratio_policy", "stretch") != "stretch"
-        or (
-            not (is_smooth and (by_sizes or are_multiples))
-            and not (how.mode == "nearest" and are_multiples and repeats)
-        )
+        or not (is_smooth or how.mode == "nearest")
     ):
         n.refuse(f"it resizes images whose size only the run knows in a way that depends on it: {INSTEAD}")
+    if is_smooth:
+        if how.coordinates == "align_corners" and any(size <= 1 for size in after[2:]):
+            n.refuse("a result of one pixel has no two corners")
+        return op.image.resize2d(
+            n.data(0),
+            relax.ShapeExpr(after[2:]),
+            method=how.mode,
+            coordinate_transformation_mode=how.coordinates,
+            rounding_method="",
+            cubic_alpha=how.coefficient,
+        )
+    if all(_is_every(ratio, how) for ratio in ratios):
+        steps = [each.denominator for each in ratios[2:] if each is not None]
+        return n.emit_of_shape(op.strided_slice(n.data(0), [2, 3], [0, 0], shape[2:], steps), after)
+    if not all(_is_repeated(ratio, how) for ratio in ratios):
+        n.refuse(f"which pixels are the nearest depends on the size, which only the run knows: {INSTEAD}")
     return op.image.resize2d(
         n.data(0),
         relax.ShapeExpr(after[2:]),
-        method="linear" if is_smooth else "nearest_neighbor",
-        coordinate_transformation_mode=how.coordinates if is_smooth else "asymmetric",
-        rounding_method="" if is_smooth else "floor",
+        method="nearest_neighbor",
+        coordinate_transformation_mode="asymmetric",
+        rounding_method="floor",
     )
+
+
+def _fraction(scale: float) -> Fraction | None:
+    near = Fraction(scale).limit_denominator(64)
+    return near if np.float32(near) == np.float32(scale) else None
+
+
+def _ratio(before: Extent, after: Extent) -> Fraction | None:
+    """None where it is another one for other sizes."""
+    if isinstance(before, int) and isinstance(after, int):
+        return Fraction(after, before)
+    large, small = (after, before) if typical(after) >= typical(before) else (before, after)
+    times = round(typical(large) / typical(small))
+    if small * times != large:
+        return None
+    return Fraction(times) if large is after else Fraction(1, times)
+
+
+def _scaled(n: Node, size: Extent, ratio: Fraction | None) -> Extent:
+    if ratio is None or size * ratio.numerator % ratio.denominator:
+        n.refuse(f"its scale makes no whole number of {size} pixels: {INSTEAD}")
+    return size * ratio.numerator // ratio.denominator
+
+
+def _is_repeated(ratio: Fraction | None, how: How) -> bool:
+    """Whether each pixel comes as often as any other, in order."""
+    return ratio is not None and ratio.denominator == 1 and _repeats(*_sample(ratio, how))
+
+
+def _is_every(ratio: Fraction | None, how: How) -> bool:
+    """Whether the pixels are the first, and each at the same distance behind it."""
+    if ratio is None or ratio.numerator != 1:
+        return False
+    axis, places = _sample(ratio, how)
+    return np.array_equal(places, np.arange(axis.after) * ratio.denominator)
+
+
+def _sample(ratio: Fraction, how: How) -> tuple[_Axis, np.ndarray]:
+    axis = _Axis(64 * ratio.denominator, 64 * ratio.numerator, np.float32(ratio))
+    return axis, _places(axis, how.coordinates, how.nearest_mode)
 
 
 def _is_known(n: Node, axis: int, given: Any, is_size: bool, by_others: bool) -> bool:

@@ -7,11 +7,12 @@ import math
 import numpy as np
 from onnx import numpy_helper
 
-from tvm import relax
+from tvm import relax, te, tirx
+from tvm.ir import Expr
 
 from .._scatter import scattered
-from .node import Convert, Node, constant
-from .sizes import INSTEAD, bounded, broadcast
+from .node import Convert, Node, constant, shape_of
+from .sizes import INSTEAD, Extent, Size, bounded, broadcast, is_number
 
 op = relax.op
 
@@ -43,7 +44,12 @@ def converters() -> dict[str, Convert]:
 
 
 def _concat(n: Node) -> relax.Expr:
-    return op.concat(n.all_data(), n.axis())
+    axis = n.axis()
+    first, *others = (shape_of(value)[:axis] + shape_of(value)[axis + 1 :] for value in n.inputs)
+    for shape in others:
+        if shape != first:
+            n.refuse(f"{list(first)} and {list(shape)}, its shapes beside axis {axis}, are not the same")
+    return op.concat(n.all_data(), axis)
 
 
 def _constant_of_shape(n: Node) -> relax.Expr:
@@ -67,6 +73,8 @@ def _depth_to_space(n: Node) -> relax.Expr:
 def _space_to_depth(n: Node) -> relax.Expr:
     batch, channels, height, width = n.shape(0)
     block = n.attribute("blocksize")
+    if height % block or width % block:
+        n.refuse(f"blocks of {block} do not fill {height}x{width}")
     split = batch, channels, height // block, block, width // block, block
     moved = op.permute_dims(op.reshape(n.data(0), split), [0, 3, 5, 1, 2, 4])
     return op.reshape(moved, (batch, channels * block**2, height // block, width // block))
@@ -85,10 +93,11 @@ def _flatten(n: Node) -> relax.Expr:
 def _reshape(n: Node) -> relax.Expr:
     before, wanted = n.shape(0), n.integers(1)
     if not n.attribute("allowzero"):
-        wanted = [before[at] if size == 0 else size for at, size in enumerate(wanted)]
-    if wanted.count(-1) == 1:
+        wanted = [before[at] if is_number(size, 0) else size for at, size in enumerate(wanted)]
+    open_at = [at for at, size in enumerate(wanted) if is_number(size, -1)]
+    if len(open_at) == 1:
         others = -math.prod(wanted)
-        wanted[wanted.index(-1)] = math.prod(before) // others if others else 0
+        wanted[open_at[0]] = math.prod(before) // others if others else 0
     if math.prod(wanted) != math.prod(before) or any(isinstance(size, int) and size < 0 for size in wanted):
         n.refuse(f"{list(before)} cannot get the shape {wanted}")
     return op.reshape(n.data(0), wanted)
@@ -170,8 +179,11 @@ def _slice(n: Node) -> relax.Expr:
             places = np.arange(start, end, step, dtype="int64")
             result = n.emit(op.take(result, constant(places), axis))
     if forwards:
+        after = list(shape_of(result))
+        for axis, start, end, step in forwards:
+            after[axis] = -((start - end) // step)
         axes, starts, ends, steps = (list(each) for each in zip(*forwards))
-        result = op.strided_slice(result, axes, starts, ends, steps)
+        result = n.emit_of_shape(op.strided_slice(result, axes, starts, ends, steps), after)
     return result
 
 
@@ -256,6 +268,7 @@ def _pad(n: Node) -> relax.Expr:
         return _repeated(n, mode, widths)
     if isinstance(number, int) and int(float(number)) != number:
         n.refuse(f"the number {number} is not supported, which float64 does not hold")
+    widths = [int(width) for width in widths]
     result = n.data(0)
     for axis, size in enumerate(n.shape(0)):
         front, behind = widths[2 * axis : 2 * axis + 2]
@@ -265,12 +278,35 @@ def _pad(n: Node) -> relax.Expr:
     return op.nn.pad(result, widths, "constant", float(number)) if any(widths) else result
 
 
-def _repeated(n: Node, mode: str, widths: list[int]) -> relax.Expr:
-    """By a list of places along each axis."""
+def _repeated(n: Node, mode: str, widths: list[Extent]) -> relax.Expr:
+    """By a list of places along each axis, which is computed as it runs where the size is open."""
     result = n.data(0)
     for axis, size in enumerate(n.shape(0)):
-        around = tuple(widths[2 * axis : 2 * axis + 2])
-        if any(around):
+        around = int(widths[2 * axis]), int(widths[2 * axis + 1])
+        if not any(around):
+            continue
+        if isinstance(size, int):
             places = np.pad(np.arange(size), around, mode=mode)  # type: ignore[call-overload]
             result = n.emit(op.take(result, constant(places.astype("int64")), axis))
+        elif mode == "reflect" and size <= max(around):
+            n.refuse(f"{size} elements cannot be mirrored to {max(around)}")
+        else:
+            result = n.emit(op.take(result, n.emit(_places_around(n, size, *around, mode)), axis))
     return result
+
+
+def _places_around(n: Node, size: Size, front: int, behind: int, mode: str) -> relax.Expr:
+    """The places of an axis of open size, from `front` in front of it to `behind` behind it."""
+
+    def places(size: Expr) -> te.Tensor:
+        first, last = tirx.IntImm("int64", 0), size - 1
+
+        def place(at: Expr) -> Expr:
+            outside = at - front
+            if mode == "edge":
+                return tirx.max(tirx.min(outside, last), first)
+            return last - tirx.abs(last - tirx.abs(outside))
+
+        return te.compute((size + (front + behind),), place, "places")
+
+    return n.builder.emit_te(places, size.expr)

@@ -2,15 +2,18 @@
 
 A `Size` takes part where Python computes with sizes: converters multiply and compare it as they do numbers. A
 comparison is answered only if it has one answer for all sizes of at least 1, and a `Size` is no number, so a
-converter that needs to know it is refused instead of computing what is right for some sizes only.
+converter that needs to know it is refused instead of computing what is right for some sizes only: unless
+`assumptions.py` finds of which sizes it would be known.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -20,11 +23,26 @@ from tvm.ir import Expr, Range
 from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
 
+from ...errors import ImportFailure
+
+LEAST: ContextVar[Mapping[tirx.Var, int]] = ContextVar("LEAST")  # of variables that are not at least 1
 LARGEST = 2**31 - 1  # of a size; exporters write it, or 2**63 - 1, for the end of an axis
 
 
 class SizeUnknown(Exception):
-    """What is asked of a size depends on the run."""
+    """What is asked of sizes depends on the run; `is_known` says of others in their place whether it does."""
+
+    def __init__(self, reason: str, exprs: Sequence[Expr] = (), is_known: IsKnown | None = None) -> None:
+        super().__init__(reason)
+        self.exprs, self.is_known = exprs, is_known
+
+
+class SizesMatter(ImportFailure):
+    """What a node computes depends on open sizes, in a way that is `unknown`."""
+
+    def __init__(self, reason: str, unknown: SizeUnknown) -> None:
+        super().__init__(reason)
+        self.unknown = unknown
 
 
 class Size:
@@ -90,12 +108,14 @@ class Size:
         return hash(str(self.expr))
 
     def __index__(self) -> int:
-        raise SizeUnknown(f"it needs a size that only the run knows, {self}: {INSTEAD}")
+        reason = f"it needs a size that only the run knows, {self}: {INSTEAD}"
+        raise SizeUnknown(reason, [self.expr], lambda expr: isinstance(simplified(expr), tirx.IntImm))
 
     __int__ = __index__
 
 
 Extent = Any  # an int, or a Size
+IsKnown = Callable[..., bool]
 INSTEAD = "give the sizes of the inputs by shapes"
 OPPOSITE = {operator.eq: operator.ne, operator.lt: operator.ge, operator.gt: operator.le}
 OPPOSITE |= {after: before for before, after in OPPOSITE.items()}
@@ -107,8 +127,20 @@ def size_of(extent: Any) -> Extent:
     return int(extent) if isinstance(extent, (int, np.integer, tirx.IntImm)) else Size(extent)
 
 
+def typical(extent: Extent) -> int:
+    """What it is where all sizes are large."""
+    if isinstance(extent, int):
+        return extent
+    return int(simplified(extent.expr, {var: _expr(2**20) for var in undefined_vars(extent.expr)}))
+
+
 def whole(number: Any) -> Extent:
     return number if isinstance(number, Size) else int(number)
+
+
+def is_number(extent: Extent, number: int) -> bool:
+    """Whether it is known to be this number; open sizes are not, even where one may happen to be."""
+    return not isinstance(extent, Size) and bool(extent == number)
 
 
 def sizes_array(numbers: Sequence[Extent]) -> np.ndarray:
@@ -154,8 +186,7 @@ def _place(at: Extent, extent: Extent) -> Extent:
 def _computed(function: Callable[..., Any], one: Any, other: Any) -> Extent:
     if not all(isinstance(each, (int, np.integer, Size)) for each in (one, other)):
         return NotImplemented
-    exprs = [_expr(one), _expr(other)]
-    return size_of(_analyzer(exprs).simplify(_TIRX.get(function, function)(*exprs)))
+    return size_of(simplified(_TIRX.get(function, function)(_expr(one), _expr(other))))
 
 
 _TIRX: dict[Any, Any] = {operator.floordiv: tirx.floordiv, operator.mod: tirx.floormod}
@@ -165,23 +196,56 @@ def _decided(relation: Callable[..., Any], one: Any, other: Any) -> bool:
     if not isinstance(other, (int, np.integer, Size)):
         return False
     exprs = [_expr(one), _expr(other)]
-    analyzer = _analyzer(exprs)
-    difference = analyzer.simplify(exprs[0] - exprs[1])
+    answer = _answer(relation, *exprs)
+    if answer is None:
+        raise SizeUnknown(
+            f"whether {one} {SIGNS[relation]} {other} is known only as it runs: {INSTEAD}",
+            exprs,
+            lambda *exprs: (
+                _answer(relation, *exprs) is True
+                or (relation is not operator.eq and _answer(relation, *exprs) is False)
+            ),
+        )
+    return answer
+
+
+def _answer(relation: Callable[..., Any], one: Expr, other: Expr) -> bool | None:
+    """None where it is not the same for all sizes."""
+    difference = simplified(one - other)
+    analyzer = _analyzer([difference])
     if analyzer.can_prove(relation(difference, _expr(0))):
         return True
-    if analyzer.can_prove(OPPOSITE[relation](difference, _expr(0))):
-        return False
-    raise SizeUnknown(f"whether {one} {SIGNS[relation]} {other} is known only as it runs: {INSTEAD}")
+    return False if analyzer.can_prove(OPPOSITE[relation](difference, _expr(0))) else None
+
+
+def simplified(expr: Expr, sizes: Mapping[tirx.Var, Expr] | None = None) -> Expr:
+    """With these in place of variables."""
+    sizes = sizes or {}
+    others = {var for var in undefined_vars(expr) if var not in sizes}
+    analyzer = _analyzer([*sizes.values(), *others])
+    for var, size in sizes.items():
+        analyzer.bind(var, size)
+    return analyzer.simplify(expr)
 
 
 def _expr(value: Any) -> Expr:
     return value.expr if isinstance(value, Size) else tirx.IntImm("int64", int(value))
 
 
+@contextlib.contextmanager
+def at_least(least: Mapping[tirx.Var, int]) -> Iterator[None]:
+    """While it lasts, it is known of these variables how large they are at least."""
+    token = LEAST.set(least)
+    try:
+        yield
+    finally:
+        LEAST.reset(token)
+
+
 def _analyzer(exprs: Iterable[Expr]) -> Analyzer:
     """It knows that there are elements along each axis of the inputs."""
-    analyzer = Analyzer()
+    analyzer, least = Analyzer(), LEAST.get({})
     for var in {var for expr in exprs for var in undefined_vars(expr)}:
         # Of int64: the sum of two int32 would overflow, and with it the proofs.
-        analyzer.bind(var, Range.from_min_extent(_expr(1), _expr(LARGEST)))
+        analyzer.bind(var, Range.from_min_extent(_expr(least.get(var, 1)), _expr(LARGEST)))
     return analyzer
