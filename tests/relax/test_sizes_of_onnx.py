@@ -161,7 +161,7 @@ OF_MULTIPLES = {  # a function, shapes that it takes, and others, with what one 
         [((1, 3, 3, 8), "T.max\\(height, 4\\)")],
     ),
     "split": (
-        lambda x: x.chunk(2, 3)[0].softmax(3),
+        lambda x: x.chunk(2, 3)[0].softmax(3) + F.pad(x, (-1, 0, 0, 0))[:, :, :, : x.shape[3] // 2],
         [(1, 3, 4, 6), (2, 3, 9, 10)],
         [((1, 3, 4, 5), "width // 2 \\* 2")],
     ),
@@ -193,6 +193,11 @@ def test_blocks_that_do_not_fill_the_image():
 REFUSED = {
     "a known number of pixels": (lambda x: CONVOLUTION(x) + torch.ones(4, 8, 10), "Add"),
     "scaled by no fraction": (lambda x: F.interpolate(x, scale_factor=1.2345678, mode="bilinear"), "Resize"),
+    "with its corners aligned": (
+        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True),
+        "Resize",
+    ),
+    "every third of the nearest": (lambda x: F.interpolate(x, scale_factor=1 / 3), "Resize"),
     "turned": (lambda x: x + x.transpose(2, 3), "Add"),
 }
 

@@ -141,7 +141,8 @@ def _of_unknown_sizes(n: Node, how: How) -> relax.Expr:
     n.inputs[1]  # which other coordinates read
     by_sizes = n.has(3) and n.shape(3) != (0,)
     given = n.integers(3) if by_sizes else n.value(2).tolist()
-    is_smooth = how.mode != "nearest" and how.coordinates in OF_IMAGES and not how.exclude_outside
+    # With the corners aligned, TVM cannot compile every division by a size that may be 1.
+    is_smooth = how.mode != "nearest" and how.coordinates in OF_IMAGES[:3] and not how.exclude_outside
     after: list[Extent] = list(shape)
     ratios: list[Fraction | None] = [Fraction(1)] * 4
     for axis, each in zip(axes, given):
@@ -158,8 +159,6 @@ def _of_unknown_sizes(n: Node, how: How) -> relax.Expr:
     ):
         n.refuse(f"it resizes images whose size only the run knows in a way that depends on it: {INSTEAD}")
     if is_smooth:
-        if how.coordinates == "align_corners" and any(size <= 1 for size in after[2:]):
-            n.refuse("a result of one pixel has no two corners")
         return op.image.resize2d(
             n.data(0),
             relax.ShapeExpr(after[2:]),
@@ -211,8 +210,8 @@ def _is_repeated(ratio: Fraction | None, how: How) -> bool:
 
 def _is_every(ratio: Fraction | None, how: How) -> bool:
     """Whether the pixels are the first, and each at the same distance behind it."""
-    if ratio is None or ratio.numerator != 1:
-        return False
+    if ratio is None or ratio.numerator != 1 or ratio.denominator & (ratio.denominator - 1):
+        return False  # of others, the scale is rounded: far enough from the first, it is another pixel
     axis, places = _sample(ratio, how)
     return np.array_equal(places, np.arange(axis.after) * ratio.denominator)
 

@@ -158,11 +158,13 @@ def _split(n: Node) -> list[relax.Expr]:
     if sum(lengths) != size or min(lengths) < 0 or len(lengths) != parts:
         n.refuse(f"{size} cannot be split into {lengths}")
     ends = np.cumsum(lengths).tolist()
-    return [_part(n.data(0), axis, end - length, end) for length, end in zip(lengths, ends)]
+    return [_part(n, n.data(0), axis, end - length, end) for length, end in zip(lengths, ends)]
 
 
-def _part(data: relax.Expr, axis: int, begin: int, end: int) -> relax.Expr:
-    return op.strided_slice(data, [axis], [begin], [end])
+def _part(n: Node, data: relax.Expr, axis: int, begin: Extent, end: Extent) -> relax.Expr:
+    shape = list(shape_of(data))
+    shape[axis] = end - begin
+    return n.emit_of_shape(op.strided_slice(data, [axis], [begin], [end]), shape)
 
 
 def _slice(n: Node) -> relax.Expr:
@@ -273,7 +275,7 @@ def _pad(n: Node) -> relax.Expr:
     for axis, size in enumerate(n.shape(0)):
         front, behind = widths[2 * axis : 2 * axis + 2]
         if min(front, behind) < 0:
-            result = n.emit(_part(result, axis, max(-front, 0), size + min(behind, 0)))
+            result = _part(n, result, axis, max(-front, 0), size + min(behind, 0))
     widths = [max(width, 0) for width in widths]
     return op.nn.pad(result, widths, "constant", float(number)) if any(widths) else result
 
