@@ -43,8 +43,9 @@ def from_onnx(
 
     Sizes that the model leaves open are variables: those that it gives one name are one. A batch may always
     be open in what computes each image by itself, the size of images where it is convolved, pooled, padded
-    and resized in known ratios. Where what is computed would be right for some sizes only, multiples of some
-    number, or those of at least some, the sizes are compared as it runs, and others fail then.
+    and resized to a whole multiple or part. Where what is computed would be right for some sizes only,
+    multiples of some number, or those of at least some, the sizes are compared as it runs, and others fail
+    then.
 
     Nodes whose inputs are known at import are computed then, so loops and branches may depend on shapes. Each
     operator that is converted has been compared with ONNX Runtime, and types and shapes of each result with

@@ -182,8 +182,10 @@ def _of_unknown_sizes(n: Node, how: How) -> relax.Expr:
 
 
 def _fraction(scale: float) -> Fraction | None:
+    """A whole number, or one part of it; TVM does not compile all others of a size that is a multiple."""
     near = Fraction(scale).limit_denominator(64)
-    return near if np.float32(near) == np.float32(scale) else None
+    is_exact = np.float32(near) == np.float32(scale)
+    return near if is_exact and 1 in (near.numerator, near.denominator) else None
 
 
 def _ratio(before: Extent, after: Extent) -> Fraction | None:
@@ -199,7 +201,7 @@ def _ratio(before: Extent, after: Extent) -> Fraction | None:
 
 def _scaled(n: Node, size: Extent, ratio: Fraction | None) -> Extent:
     if ratio is None or size * ratio.numerator % ratio.denominator:
-        n.refuse(f"its scale makes no whole number of {size} pixels: {INSTEAD}")
+        n.refuse(f"its scale of {size} pixels is no whole number, nor one part of it: {INSTEAD}")
     return size * ratio.numerator // ratio.denominator
 
 
