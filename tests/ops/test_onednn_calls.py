@@ -44,6 +44,7 @@ def test_a_library_of_an_older_source_is_not_used_in_silence(monkeypatch, tmp_pa
 
 def test_a_library_that_is_not_compiled_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(calls, "LIBRARY", tmp_path / "remembered_calls.so")
+    monkeypatch.setattr(calls, "_native", calls._native.__wrapped__)
     assert calls.why_not_remembered() == "it is not compiled"
 
 
