@@ -1,6 +1,7 @@
 """`tvm-passes compile` and `run` by the TVM with Relax."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from tests.command.conftest import tvm_passes_command  # noqa: F401  (a fixture)
 from tvm_passes import runtime
 from tvm_passes.command.models import SEED
 from tvm_passes.command.work import target_of
+from tvm_passes.runtime.manifest import MANIFEST
 
 import tvm
 
@@ -133,16 +135,16 @@ def test_profile_times_each_kernel(tvm_passes_command, tmp_path):  # noqa: F811
     assert len(rows) == 1 + sum(map(len, found["kernels"].values()))
 
 
+README = Path(__file__).parents[2] / "README.md"
 NEEDS_RELAY = "needs a TVM with Relay, and this process has TVM 0.27"
 REFUSED = {
     "outputs": (["inspect", "torchvision:resnet18", "--outputs", "cut"], f"--outputs {NEEDS_RELAY}"),
-    "serve": (["serve", "folder"], f"tvm-passes serve {NEEDS_RELAY}"),
     "camera": (["compile", "torchvision:resnet18", "--camera", "24x32"], f"--camera {NEEDS_RELAY}"),
     "dtype": (
         ["compile", f"{HERE}:upscaler_and_image", "--dtype", "float16", "--target", "llvm"],
         "in float16, a CPU needs oneDNN",
     ),
-    "onnx": (["compile", __file__], "test_command.py is not an ONNX model, or is truncated"),
+    "onnx": (["compile", README], "README.md is not an ONNX model, or is truncated"),
     "pipeline": (
         ["compile", f"{HERE}:upscaler_and_image", "--pipeline", "subpixel"],
         "there is no pipeline subpixel for Relax: give auto, or module:function",
@@ -175,6 +177,12 @@ def test_what_is_refused(tvm_passes_command, tmp_path, no_gpu, what):  # noqa: F
     output = ["-o", tmp_path / "folder"] if arguments[0] == "compile" else []
     answer = tvm_passes_command(*arguments, *output)
     assert answer.status == 1 and reason in answer.error
+
+
+def test_serve_is_refused_for_a_compiled_folder(tvm_passes_command, tmp_path):  # noqa: F811
+    (tmp_path / MANIFEST).touch()
+    answer = tvm_passes_command("serve", tmp_path)
+    assert answer.status == 1 and f"tvm-passes serve {NEEDS_RELAY}" in answer.error
 
 
 def test_the_doctor_says_that_the_main_job_can_run(tvm_passes_command, no_gpu):  # noqa: F811
