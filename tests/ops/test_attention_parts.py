@@ -49,8 +49,8 @@ def test_of_one_tensor(on, length, dtype, request):
     np.testing.assert_allclose(found, expected, *[3e-3 if dtype == "float16" else 2e-5] * 2)
 
 
-@pytest.mark.parametrize("first, kernel", [(8, True), (4, False)])
-def test_pieces_that_are_not_aligned_are_read_one_by_one(emulated_cuda, first, kernel):
+@pytest.mark.parametrize("first, kernel", [(8, True), (4, True), (2, True), (3, False)])
+def test_vectors_that_begin_within_pieces_or_pairs(emulated_cuda, first, kernel):
     query, key, value = (numbers(1, 2, 4, 8, seed=seed).astype("float16") for seed in range(3))
     names = [relay.var(f"x{i}", shape=(count,), dtype="float16") for i, count in enumerate((80, 64, 64))]
     parts = [Part((1, 2, 4, 8), (0, 32, 8, 1), at) for at in (first, 0, 0)]

@@ -5,14 +5,17 @@ from functools import partial
 import numpy as np
 import pytest
 
+import topi_ext
 from tests.helpers import numbers
+from tests.ops.convolutions import rounded
 from tests.ops.test_attention import TOLERANCES, function_of, inputs
-from topi_ext.attention import cuda, reference
+from topi_ext.attention import cuda, op, reference
 from topi_ext.attention.plan import BANKS, Plan, choose_plan, place
 from topi_ext.attention.problem import Problem
 from topi_ext.conv2d_nhwc.plan import KIB, SHARED_MEMORY
 
 import tvm
+from tvm import relay
 
 PLANS = Plan(1, 1, 16), Plan(1, 4, 32), Plan(2, 2, 64, groups=2), Plan(4, 1, 32, groups=2), Plan(2, 2, 32)
 
@@ -31,10 +34,30 @@ def test_all_find_the_same(plan, shape, has_mask, emulated_cuda, monkeypatch):
     np.testing.assert_allclose(found, expected, TOLERANCES["float16"], TOLERANCES["float16"])
 
 
+@pytest.mark.parametrize("has_mask", [False, True], ids=["plain", "masked"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 6, 35, 40, 30, 30), (1, 2, 17, 33, 10, 42), (1, 1, 20, 70, 100, 6), (1, 1, 9, 20, 24, 2)],
+    ids=str,
+)
+def test_lengths_of_pairs(shape, dtype, has_mask, emulated_cuda):
+    """As in SwinIR and HAT, whose vectors of 30 numbers are no whole pieces."""
+    mask = numbers(1, 1, *shape[2:4], seed=5) if has_mask else None
+    arrays = [rounded(each, dtype) for each in inputs(shape)] + [mask] * has_mask
+    names = [relay.var(name, shape=each.shape, dtype="float32") for name, each in zip(op.ARGUMENTS, arrays)]
+    call = topi_ext.attention(*(relay.cast(name, dtype) for name in names[:3]), *names[3:], scale=0.2)
+    function = relay.Function(names, relay.cast(call, "float32"))
+    (found,) = emulated_cuda.run_relay(function, *arrays)
+    assert "multiply<" in "".join(emulated_cuda.sources)
+    expected = reference.attention(*arrays, scale=0.2)
+    np.testing.assert_allclose(found, expected, TOLERANCES[dtype], TOLERANCES[dtype])
+
+
 @pytest.mark.parametrize("arch", SHARED_MEMORY)
 def test_all_fit(arch):
     most = SHARED_MEMORY[arch] * KIB
-    lengths = range(8, 129, 8)
+    lengths = range(2, 129, 6)
     shapes = [(1, heads, 300, 900, length, length) for heads in (1, 8, 64) for length in lengths]
     for shape in shapes:
         problem = Problem(*shape, scale=1.0, dtype="float16")

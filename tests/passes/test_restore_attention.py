@@ -295,7 +295,7 @@ def test_refused(case):
     assert after.same_as(mod) and any(reason in each for each in refusals(report)), refusals(report)
 
 
-@pytest.mark.parametrize("depth, reason", [(12, "no multiple of 8"), (136, "longer than 128")])
+@pytest.mark.parametrize("depth, reason", [(13, "odd length"), (136, "longer than 128")])
 def test_vectors_without_a_fast_kernel(depth, reason):
     q, k, v = (relay.var(name, shape=(2, 4, depth)) for name in "qkv")
     after, report = apply(RestoreAttention(), module(q, k, v, spelled(q, k, v)))

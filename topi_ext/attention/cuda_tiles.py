@@ -20,7 +20,8 @@ with two groups of 16 queries multiplies both by what it loads once: h = 2 and 3
 Shared memory
 -------------
 A slot is pieces of 16 bytes, eight elements of a vector: first those of the keys, then those of the values
-(`plan.place`). Vectors and keys that do not exist are zeros.
+(`plan.place`). What does not exist is zeros: keys, and the rest of the last piece. Of vectors that do not
+begin at multiples of eight elements, a copy is 8 or 4 bytes.
 
 Bounds and termination
 ----------------------
@@ -34,7 +35,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -49,16 +51,15 @@ from ..conv2d_nhwc import tensor_core
 from .plan import PIECE_BYTES, ROWS, SLOTS, WARP, Plan, pitch, place
 from .problem import Problem, offset
 
-EIGHT = 8
+EIGHT, HALF_BYTES = 8, 2
 MAX_LENGTH = 128  # of vectors: sums and queries are in registers
 LOG2_E = math.log2(math.e)
 
 
 def fits(problem: Problem) -> bool:
-    """Whether the kernel computes the problem: vectors of whole pieces, short enough for the registers."""
-    lengths = problem.depth, problem.width
-    is_short = all(length % EIGHT == 0 and length <= MAX_LENGTH for length in lengths)
-    return is_short and all(part is None or part.is_aligned for part in problem.parts)
+    """Whether the kernel computes the problem: vectors of pairs, short enough for the registers."""
+    is_short = max(problem.depth, problem.width) <= MAX_LENGTH
+    return is_short and all(problem.unit(which) % 2 == 0 for which in range(4))
 
 
 def emit_tiles(problem: Problem, plan: Plan, buffers: Sequence[tir.Buffer]) -> tir.Stmt:
@@ -137,10 +138,9 @@ class _Kernel:
         for h in self.halves:
             for piece in range(pieces):
                 to = h // 2 * pieces * 2 + piece * 2 + h % 2
-                if piece * EIGHT < problem.depth:
+                self.queries[to] = tir.const(0, "uint32")
+                with self._where_pair(piece, problem.depth):
                     self._call("load<4>", _address(self.queries, to), _address(query, own[h] + piece * EIGHT))
-                else:
-                    self.queries[to] = tir.const(0, "uint32")
 
     def _start_copies(self) -> None:
         """What this thread copies of a tile: of keys and values, which ones, from where, and to where."""
@@ -148,40 +148,43 @@ class _Kernel:
         self.copies: list[tuple[int, int, list[tuple[tir.PrimExpr, ...]]]] = []
         for which, pieces, begin in zip((1, 2), self.pieces, (0, self.values)):
             base, stride = local(ib, "base", problem.at(which, *self.place)), problem.strides(which)[2]
-            step = self.threads // pieces if self.threads % pieces == 0 else 0  # from key to key
+            unit = problem.unit(which)
+            units = pieces * EIGHT // unit
+            step = self.threads // units if self.threads % units == 0 else 0  # from key to key
             copies: list[tuple[tir.PrimExpr, ...]] = []
-            for number in range(ceil_div(pieces * self.plan.tile, self.threads)):
+            for number in range(ceil_div(units * self.plan.tile, self.threads)):
                 keys = number * step
                 if not keys:
-                    index = number * self.threads + self.thread  # neighbors read the pieces of a vector
-                    key = local(ib, "of_tile", tir.truncdiv(index, pieces))
-                    piece = local(ib, "piece", tir.truncmod(index, pieces))
-                    source = local(ib, "source", base + key * stride + piece * EIGHT)
-                to = place(pieces, key + keys, piece) * PIECE_BYTES
+                    index = number * self.threads + self.thread  # neighbors read the units of a vector
+                    key = local(ib, "of_tile", tir.truncdiv(index, units))
+                    element = local(ib, "element", tir.truncmod(index, units) * unit)
+                    source = local(ib, "source", base + key * stride + element)
+                piece, of_piece = tir.truncdiv(element, EIGHT), tir.truncmod(element, EIGHT)
+                to = place(pieces, key + keys, piece) * PIECE_BYTES + of_piece * HALF_BYTES
                 if not keys or step % EIGHT:
                     to = at = local(ib, "to", begin + to)
                 else:
                     to = at + keys * pitch(pieces) * PIECE_BYTES
-                copies.append((key + keys, piece, source + keys * stride, to))
-            self.copies.append((which, pieces, copies))
+                copies.append((key + keys, element, source + keys * stride, to))
+            self.copies.append((which, units, copies))
 
     def _copy(self, turn: tir.PrimExpr) -> None:
         """Start to copy the keys of a tile and their values into the slot of its turn."""
         problem, plan, ib = self.problem, self.plan, self.ib
         slot = local(ib, "to_slot", tir.truncmod(turn, SLOTS) * plan.slot(problem))
         first = local(ib, "first", turn * plan.tile)
-        for which, pieces, copies in self.copies:
+        for which, units, copies in self.copies:
             stride, length = problem.strides(which)[2], problem.lengths[which][1]
             start = local(ib, "start", first * stride)
-            for number, (key, piece, source, to) in enumerate(copies):
+            for number, (key, element, source, to) in enumerate(copies):
                 exists = tir.const(True) if problem.keys % plan.tile == 0 else first + key < problem.keys
                 if length % (2 * EIGHT):
-                    exists = tir.all(exists, piece * EIGHT < length)
+                    exists = tir.all(exists, element < length)
                 source = tir.if_then_else(exists, start + source, 0)
                 arguments = self._shared(slot + to), _address(self.flat[which], source), exists
-                is_whole = (number + 1) * self.threads <= pieces * plan.tile
+                is_whole = (number + 1) * self.threads <= units * plan.tile
                 with nullcontext() if is_whole else ib.if_scope(key < plan.tile):
-                    self._call("copy_async<16>", *arguments)
+                    self._call(f"copy_async<{problem.unit(which) * HALF_BYTES}>", *arguments)
         self._call("copy_commit")
 
     # --- a tile of keys
@@ -369,12 +372,19 @@ class _Kernel:
             with ib.if_scope(self.rows[h] < problem.queries):
                 to = local(ib, "to", problem.at(3, *self.place, self.rows[h]) + self.pair)
                 self._scale_sums(h, inverse)
-                for piece in range(problem.width // EIGHT):
+                for piece in range(ceil_div(problem.width, EIGHT)):
                     self.operands[0] = self._pack(self.sums, self._register(h, piece, 0, self.pieces[1]))
-                    target = _address(self.flat[-1], to + piece * EIGHT)
-                    self._call("store<4>", target, _address(self.operands, 0))
+                    with self._where_pair(piece, problem.width):
+                        target = _address(self.flat[-1], to + piece * EIGHT)
+                        self._call("store<4>", target, _address(self.operands, 0))
 
     # --- helpers
+
+    def _where_pair(self, piece: int, length: int) -> AbstractContextManager[Any]:
+        """Where a piece of a vector of this length has the two elements of this lane."""
+        if (piece + 1) * EIGHT <= length:
+            return nullcontext()
+        return self.ib.if_scope(piece * EIGHT + self.pair < length)
 
     def _zeros(self, name: str, count: int) -> BufferVar:
         array = self.ib.allocate("float32", (count,), name=name, scope="local")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -30,8 +31,9 @@ class Part(NamedTuple):
 
     @property
     def is_aligned(self) -> bool:
-        """Whether kernels can copy the vectors by pieces."""
-        return all(place % PIECE == 0 for place in (self.first, *self.strides[:3]))
+        """Whether kernels can copy as many elements at once as the length of the vectors allows."""
+        unit = math.gcd(PIECE, self.shape[3])
+        return all(place % unit == 0 for place in (self.first, *self.strides[:3]))
 
     @property
     def is_repeated(self) -> bool:
@@ -93,6 +95,12 @@ class Problem:
         part = self.part(which)
         place = offset(self.strides(which), *indices)
         return place if part is None else place + part.first
+
+    def unit(self, which: int) -> int:
+        """Elements of a piece that can be copied at once: so many are side by side at multiples of it."""
+        part = self.part(which)
+        places = (0 if part is None else part.first, *self.strides(which)[:3])
+        return math.gcd(PIECE, self.lengths[which][1], *places)
 
     @property
     def mask_strides(self) -> tuple[int, ...]:

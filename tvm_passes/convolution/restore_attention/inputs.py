@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from topi_ext.attention.cuda_tiles import EIGHT, MAX_LENGTH
+from topi_ext.attention.cuda_tiles import MAX_LENGTH
 from topi_ext.attention.op import FLOATS
 from topi_ext.attention.problem import BHND, BNHD
 
@@ -41,9 +41,9 @@ def why_not(result: relay.Expr, views: Sequence[View]) -> str | None:
     if any(0 in known_shape(view.expr) for view in views):
         return "it is empty"
     lengths = [view.extents[axis] for view, axis in zip(views, "DDE")]
-    unfit = [length for length in lengths if length % EIGHT or length > MAX_LENGTH]
+    unfit = [length for length in lengths if length % 2 or length > MAX_LENGTH]
     if unfit:
-        return f"vectors of {unfit[0]} are no multiple of {EIGHT}, or longer than {MAX_LENGTH}"
+        return f"vectors of {unfit[0]} are of an odd length, or longer than {MAX_LENGTH}"
     return None
 
 
