@@ -44,13 +44,13 @@ def test_of_one_tensor(on, length, dtype, request):
     else:
         cuda = request.getfixturevalue("emulated_cuda")
         (found,) = cuda.run_relay(function, whole)
-        assert ("multiply<half>" in cuda.sources[-1]) == (length == 8 and dtype == "float16")
+        assert ("multiply<half>" in cuda.sources[-1]) == (dtype == "float16")
     expected = reference.attention(*tensors, scale=0.3, layouts=layouts)
     np.testing.assert_allclose(found, expected, *[3e-3 if dtype == "float16" else 2e-5] * 2)
 
 
-@pytest.mark.parametrize("first, kernel", [(8, True), (4, True), (2, True), (3, False)])
-def test_vectors_that_begin_within_pieces_or_pairs(emulated_cuda, first, kernel):
+@pytest.mark.parametrize("first", [8, 4, 2, 3])
+def test_vectors_that_begin_within_pieces_or_pairs(emulated_cuda, first):
     query, key, value = (numbers(1, 2, 4, 8, seed=seed).astype("float16") for seed in range(3))
     names = [relay.var(f"x{i}", shape=(count,), dtype="float16") for i, count in enumerate((80, 64, 64))]
     parts = [Part((1, 2, 4, 8), (0, 32, 8, 1), at) for at in (first, 0, 0)]
@@ -59,7 +59,7 @@ def test_vectors_that_begin_within_pieces_or_pairs(emulated_cuda, first, kernel)
     arrays = behind.astype("float16"), key.ravel(), value.ravel()
     (found,) = emulated_cuda.run_relay(function, *arrays)
     np.testing.assert_allclose(found, reference.attention(query, key, value, scale=0.3), 3e-3, 3e-3)
-    assert ("multiply<half>" in emulated_cuda.sources[-1]) == kernel
+    assert "multiply<half>" in emulated_cuda.sources[-1]
 
 
 @pytest.mark.parametrize("on", ["llvm", "cuda"])

@@ -21,7 +21,7 @@ Shared memory
 -------------
 A slot is pieces of 16 bytes, eight elements of a vector: first those of the keys, then those of the values
 (`plan.place`). What does not exist is zeros: keys, and the rest of the last piece. Of vectors that do not
-begin at multiples of eight elements, a copy is 8 or 4 bytes.
+begin at multiples of eight elements, a copy is 8, 4 or 2 bytes.
 
 Bounds and termination
 ----------------------
@@ -57,9 +57,8 @@ LOG2_E = math.log2(math.e)
 
 
 def fits(problem: Problem) -> bool:
-    """Whether the kernel computes the problem: vectors of pairs, short enough for the registers."""
-    is_short = max(problem.depth, problem.width) <= MAX_LENGTH
-    return is_short and all(problem.unit(which) % 2 == 0 for which in range(4))
+    """Whether the kernel computes the problem: vectors are short enough for the registers."""
+    return max(problem.depth, problem.width) <= MAX_LENGTH
 
 
 def emit_tiles(problem: Problem, plan: Plan, buffers: Sequence[tir.Buffer]) -> tir.Stmt:
@@ -131,7 +130,7 @@ class _Kernel:
 
     def _load_queries(self) -> None:
         """The operands of this lane: of a group, and each two pieces, those of both h, then of the second."""
-        problem, query, pieces = self.problem, self.flat[0], self.pieces[0]
+        problem, pieces = self.problem, self.pieces[0]
         count = self.plan.groups * pieces * 2
         self.queries = self.ib.allocate("uint32", (count,), name="queries", scope="local")
         own = [local(self.ib, "own", problem.at(0, *self.place, row) + self.pair) for row in self.clamped]
@@ -140,7 +139,15 @@ class _Kernel:
                 to = h // 2 * pieces * 2 + piece * 2 + h % 2
                 self.queries[to] = tir.const(0, "uint32")
                 with self._where_pair(piece, problem.depth):
-                    self._call("load<4>", _address(self.queries, to), _address(query, own[h] + piece * EIGHT))
+                    self._load_pair(to, own[h] + piece * EIGHT, has_second=self._has(piece, 1, problem.depth))
+
+    def _load_pair(self, to: int, at: tir.PrimExpr, has_second: tir.PrimExpr) -> None:
+        query = self.flat[0]
+        if self.problem.unit(0) % 2 == 0:
+            self._call("load<4>", _address(self.queries, to), _address(query, at))
+            return
+        second = tir.if_then_else(has_second, query[at + 1].astype("float32"), self.zero)
+        self.queries[to] = self._packed(query[at].astype("float32"), second)
 
     def _start_copies(self) -> None:
         """What this thread copies of a tile: of keys and values, which ones, from where, and to where."""
@@ -321,7 +328,7 @@ class _Kernel:
             for group in groups:
                 for i in range(4):
                     at = (group * all_eights + eights + i // 2) * 4 + i % 2 * 2
-                    packed[group * 4 + i] = self._pack(weights, at)
+                    packed[group * 4 + i] = self._packed(weights[at], weights[at + 1])
             for pieces in range(0, all_pieces, 2):
                 at = own[pieces // 2] + eights * EIGHT * pitch(all_pieces) * PIECE_BYTES
                 self._call("load_transposed", _address(self.operands, 0), self._shared(at))
@@ -373,18 +380,30 @@ class _Kernel:
                 to = local(ib, "to", problem.at(3, *self.place, self.rows[h]) + self.pair)
                 self._scale_sums(h, inverse)
                 for piece in range(ceil_div(problem.width, EIGHT)):
-                    self.operands[0] = self._pack(self.sums, self._register(h, piece, 0, self.pieces[1]))
-                    with self._where_pair(piece, problem.width):
-                        target = _address(self.flat[-1], to + piece * EIGHT)
-                        self._call("store<4>", target, _address(self.operands, 0))
+                    at = self._register(h, piece, 0, self.pieces[1])
+                    self._store_pair(piece, to + piece * EIGHT, at)
+
+    def _store_pair(self, piece: int, to: tir.PrimExpr, at: IntExpr) -> None:
+        problem, result = self.problem, self.flat[-1]
+        if problem.unit(3) % 2 == 0:
+            self.operands[0] = self._packed(self.sums[at], self.sums[at + 1])
+            with self._where_pair(piece, problem.width):
+                self._call("store<4>", _address(result, to), _address(self.operands, 0))
+            return
+        for column in (0, 1):
+            with self.ib.if_scope(self._has(piece, column, problem.width)):
+                result[to + column] = self.sums[at + column].astype(problem.dtype)
 
     # --- helpers
+
+    def _has(self, piece: int, column: int, length: int) -> tir.PrimExpr:
+        return piece * EIGHT + self.pair + column < length
 
     def _where_pair(self, piece: int, length: int) -> AbstractContextManager[Any]:
         """Where a piece of a vector of this length has the two elements of this lane."""
         if (piece + 1) * EIGHT <= length:
             return nullcontext()
-        return self.ib.if_scope(piece * EIGHT + self.pair < length)
+        return self.ib.if_scope(self._has(piece, 0, length))
 
     def _zeros(self, name: str, count: int) -> BufferVar:
         array = self.ib.allocate("float32", (count,), name=name, scope="local")
@@ -399,10 +418,9 @@ class _Kernel:
         arrays = _address(sums, at), _address(a, of_a), _address(self.operands, of_b)
         self._call(f"multiply<{self.c_type}>", *arrays)
 
-    def _pack(self, array: BufferVar, at: int) -> tir.PrimExpr:
+    def _packed(self, first: tir.PrimExpr, second: tir.PrimExpr) -> tir.PrimExpr:
         """Two numbers, rounded to the type of the values."""
-        function = tensor_core.name(f"pack<{self.c_type}>")
-        return tir.call_extern("uint32", function, array[at], array[at + 1])
+        return tir.call_extern("uint32", tensor_core.name(f"pack<{self.c_type}>"), first, second)
 
     def _over_row(
         self, value: tir.PrimExpr, combine: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr]

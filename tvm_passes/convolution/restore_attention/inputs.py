@@ -41,9 +41,8 @@ def why_not(result: relay.Expr, views: Sequence[View]) -> str | None:
     if any(0 in known_shape(view.expr) for view in views):
         return "it is empty"
     lengths = [view.extents[axis] for view, axis in zip(views, "DDE")]
-    unfit = [length for length in lengths if length % 2 or length > MAX_LENGTH]
-    if unfit:
-        return f"vectors of {unfit[0]} are of an odd length, or longer than {MAX_LENGTH}"
+    if max(lengths) > MAX_LENGTH:
+        return f"vectors of {max(lengths)} are longer than {MAX_LENGTH}"
     return None
 
 
