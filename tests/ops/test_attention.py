@@ -111,6 +111,24 @@ def test_a_query_whose_keys_are_all_excluded(emulated_cuda, depth):
 
 
 @pytest.mark.parametrize("depth", [16, 7])
+def test_keys_that_the_lowest_number_excludes_are_as_good_as_each_other(run, depth):
+    """Where it excludes all keys of a query, as a mask of padding does."""
+    mask = np.zeros((1, 1, 3, 70), "float32")
+    mask[:, :, 1], mask[:, :, 2, 40:] = 2 * [np.finfo("float32").min]
+    arrays = inputs((1, 1, 3, 70, depth, 8), "float16", mask=mask)
+    found = run(*arrays, scale=0.3)
+    np.testing.assert_allclose(found, reference.attention(*arrays, scale=0.3), 3e-3, 3e-3)
+    np.testing.assert_allclose(found[0, 0, 1], arrays[2].astype("float32").mean((0, 1, 2)), 3e-3, 3e-3)
+
+
+@pytest.mark.parametrize("depth", [16, 7])
+def test_scales_that_are_none_in_float32(run, depth):
+    arrays = inputs((1, 1, 3, 70, depth, 8), "float16")
+    expected = reference.attention(*arrays, scale=0.0)
+    np.testing.assert_allclose(run(*arrays, scale=1e-50), expected, 3e-3, 3e-3)
+
+
+@pytest.mark.parametrize("depth", [16, 7])
 def test_scores_whose_exponentials_overflow(run, depth):
     query, key, value = inputs((1, 2, 9, 70, depth, 8), "float16")
     arrays = query * np.float16(30), key * np.float16(30), value

@@ -5,8 +5,8 @@ is in shared memory, and asynchronous copies bring the next one into the other s
 queries by the keys, takes the exponentials of the scores, and multiplies these, rounded, by the values: the
 sums of one product are where the operands of the next one have to be, so they stay in registers. So far, the
 greatest score of each query is known, the sum of the exponentials, and that of the values, both relative to
-that score: they are scaled anew when it grows. Exponentials are powers of two; the factor for that is part of
-the scale.
+that score: they are scaled anew when it grows. Exponentials are powers of two; without a mask, the factor for
+that is part of the scale.
 
 Where queries are few, several warps have the same ones, and each takes a part of every tile; the first of
 them adds up what they found (`choose_plan`).
@@ -84,8 +84,9 @@ class _Kernel:
         self.values = plan.tile * pitch(self.pieces[0]) * PIECE_BYTES  # where they begin in a slot
         self.turns = plan.turns(problem)
         # Without a mask, and if the greatest product is the greatest score, one instruction scales a product
-        # and subtracts.
-        self.scales_late = problem.mask is None and problem.scale > 0
+        # and subtracts. A scale that rounds to 0 or inf would make NaN of keys that do not exist.
+        limits, scale = np.finfo("float32"), problem.scale * LOG2_E
+        self.scales_late = problem.mask is None and limits.tiny <= scale <= limits.max
 
     def emit(self, block: tir.PrimExpr, thread: tir.PrimExpr) -> None:
         ib, problem, plan = self.ib, self.problem, self.plan
@@ -102,8 +103,8 @@ class _Kernel:
         self.clamped = [local(ib, "clamped", te.min(row, problem.queries - 1)) for row in self.rows]
         self.pair = local(ib, "pair", tir.truncmod(self.lane, 4) * 2)
         self.zero, self.lowest = tir.const(0.0, "float32"), self.keep.exact(-np.inf)
-        self.scale = self.keep.exact(problem.scale * LOG2_E)
-        self.late = self.scale if self.scales_late else tir.const(1.0, "float32")
+        self.scale = self.keep.exact(problem.scale)
+        self.to_base_2 = self.keep.exact(problem.scale * LOG2_E if self.scales_late else LOG2_E)
         self.greatest, self.total = (
             [self.keep.variable(name, start) for _ in self.halves]
             for name, start in (("greatest", self.lowest), ("total", self.zero))
@@ -259,11 +260,10 @@ class _Kernel:
     ) -> None:
         """Scale, add the mask, and exclude keys that do not exist."""
         problem, plan, ib = self.problem, self.plan, self.ib
-        to_base_2 = self.keep.exact(LOG2_E)
         if not self.scales_late:
             for at, eight, h, column in self._each_score():
                 score = scores[at] * self.scale
-                scores[at] = score + mask(eight, h, column) * to_base_2 if mask else score
+                scores[at] = score + mask(eight, h, column) if mask else score
         if problem.keys % plan.keys:
             with ib.if_scope(first_key + plan.keys > problem.keys):
                 for at, eight, _h, column in self._each_score():
@@ -286,19 +286,30 @@ class _Kernel:
                 most[0] = te.max(most[0], scores[self._register(h, eight, column, count)])
         most[0] = self._over_row(most[0], te.max)
         base = self._base(most[0])
-        again = self.keep("again", self._power(self.greatest[h][0] * self.late - base))
+        again = self.keep("again", self._exponential(self.greatest[h][0], base))
         self.greatest[h][0] = most[0]
         self.total[h][0] = self.total[h][0] * again  # of the columns of this lane
         with ib.for_range(0, count, "eight", kind="unroll") as eight:
             for column in (0, 1):
                 at = self._register(h, eight, column, count)
-                scores[at] = self._power(scores[at] * self.late - base)
+                scores[at] = self._exponential(scores[at], base)
                 self.total[h][0] = self.total[h][0] + scores[at]
         self._scale_sums(h, again)
 
     def _base(self, most: tir.PrimExpr) -> tir.PrimExpr:
-        """Relative to which powers are: where all keys so far are excluded, differences would be NaN."""
-        return self.keep("base", tir.if_then_else(most == self.lowest, self.zero, most * self.late))
+        """What exponentials are relative to: where all keys so far are excluded, differences would be NaN."""
+        base = most * self.to_base_2 if self.scales_late else most
+        return self.keep("base", tir.if_then_else(most == self.lowest, self.zero, base))
+
+    def _exponential(self, score: tir.PrimExpr, base: tir.PrimExpr) -> tir.PrimExpr:
+        """Of a score that is relative to a base.
+
+        What is not scaled late may be the lowest finite number, as masks have it: its differences are finite
+        or -inf, but a factor of its own would make -inf of it, and NaN where all keys have it.
+        """
+        if self.scales_late:
+            return self._power(score * self.to_base_2 - base)
+        return self._power((score - base) * self.to_base_2)
 
     def _scale_sums(self, h: int, by: tir.PrimExpr) -> None:
         for at in self._each_sum(h):
@@ -364,8 +375,8 @@ class _Kernel:
                 greatest, total = others[of_found + h], others[of_found + len(self.halves) + h]
                 most = self.keep("most", te.max(self.greatest[h][0], greatest))
                 base = self._base(most)
-                again = self.keep("again", self._power(self.greatest[h][0] * self.late - base))
-                of_others = self.keep("of_others", self._power(greatest * self.late - base))
+                again = self.keep("again", self._exponential(self.greatest[h][0], base))
+                of_others = self.keep("of_others", self._exponential(greatest, base))
                 self.greatest[h][0] = most
                 self.total[h][0] = self.total[h][0] * again + total * of_others
                 for place in self._each_sum(h):
