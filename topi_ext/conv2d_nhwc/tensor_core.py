@@ -147,10 +147,11 @@ template <> struct Sum<signed char> { typedef int type; };
 __device__ __forceinline__ void put(void* to, float value) { *(float*)to = value; }
 template <int kCount> __device__ __forceinline__ void get(float* values, const void* from) {
 #pragma unroll
-  for (int i = 0; i < kCount; i += 2) {
+  for (int i = 0; i + 1 < kCount; i += 2) {
     float2 v = ((const float2*)from)[i / 2];
     values[i] = v.x, values[i + 1] = v.y;
   }
+  if (kCount % 2) values[kCount - 1] = ((const float*)from)[kCount - 1];
 }
 
 #ifdef __EMULATED_CUDA__
