@@ -56,6 +56,7 @@ MASK[..., 2] = -np.inf
 
 
 FACTORS = 0.5 + np.abs(numbers(BATCH, HEADS, QUERIES, KEYS, seed=10))
+LOWEST = np.finfo("float32").min
 EXCLUDED = numbers(BATCH, HEADS, QUERIES, KEYS, seed=11) > 0.5
 EXCLUDED[..., 3] = False
 EXCLUDED[1, 1, 1] = True  # all keys of a query
@@ -99,6 +100,15 @@ def with_more_axes(scores):
     scores = relay.reshape(scores, (BATCH, HEADS, QUERIES, 1, 1, KEYS))
     scores = relay.reshape(relay.transpose(scores, [4, 0, 1, 2, 5, 3]), (1, BATCH, HEADS, QUERIES, KEYS))
     return relay.reshape(scores + relay.const(MASK[:1]), (GROUPS, QUERIES, KEYS))
+
+
+def with_large_factors(q, k, v):
+    """In half precision, where queries times these factors would overflow, though their scores do not."""
+    first = np.eye(1, DEPTH, dtype="float32")
+    q, k = q + relay.const(1000 * first), k * relay.const(0.003 * (1 - first))
+    factors = relay.const((100 * FACTORS[0, 0, :, :1]).astype("float16"))
+    halves = (relay.cast(each, "float16") for each in (q, k, v))
+    return relay.cast(spelled(*halves, lambda s: s * factors), "float32")
 
 
 def flip_all(q, k, v):
@@ -164,6 +174,13 @@ SPELLINGS = {
     "a mask for what is excluded, too": lambda q, k, v: spelled(
         q, k, v, lambda s: masked(MASK)(filled(EXCLUDED, -1e9)(s))
     ),
+    "keys that the lowest number excludes in two ways": lambda q, k, v: spelled(
+        q, k, v, lambda s: filled(EXCLUDED, LOWEST)(masked(np.where(EXCLUDED, 0, LOWEST))(s))
+    ),
+    "keys that a negative scale excludes": lambda q, k, v: spelled(
+        q, k, v, lambda s: filled(EXCLUDED, np.inf)(s) * const(-1.0)
+    ),
+    "large factors in half precision": with_large_factors,
     "two masks": lambda q, k, v: spelled(q, k, v, lambda s: masked(MASK)(s) + relay.const(MASK[0, 0])),
 }
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from topi_ext.attention.cuda_tiles import MAX_LENGTH
 from topi_ext.attention.op import FLOATS
 from topi_ext.attention.problem import BHND, BNHD
@@ -99,7 +101,9 @@ def _plan(
             return None
         mask = each.onto(aligned, mask)
     for array, scaled_view in scores.factors:
-        aligned = _aligned(relay.const(array), scaled_view, size)
+        exponent = int(np.frexp(np.abs(array).max())[1])
+        scale *= 2.0**exponent  # by which queries or keys in half precision might overflow
+        aligned = _aligned(relay.const(np.ldexp(array, -exponent)), scaled_view, size)
         if aligned is None:
             return None
         of_keys = int(array.shape[scaled_view.axes.index("M")] > 1)

@@ -14,7 +14,7 @@ from .views import GROUP, NONE, View, finite_tensor, moved, scaled, uncast
 
 UNKNOWN = Refusal("the softmax is not of a product of queries and keys, scaled and masked")
 # Float32 has no fractions from here on, so no softmax of scores as low as that means anything. `LOWEST` takes
-# the place of such numbers: it stays itself whatever score is added to it.
+# the place of such numbers, unless they are lower: it stays itself whatever score is added to it.
 LOW, LOWEST = -(2.0**24), -1e30
 
 
@@ -130,7 +130,7 @@ def _filled(view: View, outer: float) -> Scores | Refusal:
         low = float(np.finfo("float16").min) if data.checked_type.dtype == "float16" else LOW
         if not number * outer <= low:
             return Refusal(f"scores are replaced by {number:g}, which others may be near")
-        number = number if number == -np.inf else LOWEST
+        number = min(number * outer, LOWEST) if number * outer >= np.finfo("float32").min else -np.inf
         return scores._replace(masks=[*scores.masks, Fill(view, condition, number, where)])
     return UNKNOWN
 
