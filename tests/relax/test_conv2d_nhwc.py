@@ -12,6 +12,7 @@ from tests.ops.cudnn_oracle import oracle, prefer_cudnn  # noqa: F401  (a fixtur
 from tests.relax.emulated_cuda import emulate_cuda
 from tests.relax.modules import CUDA, LLVM, assert_nvcc_compiles, compiled, module_of, run, types_of
 from topi_ext.conv2d_nhwc import onednn, reference
+from topi_ext.conv2d_nhwc.problem import ACTIVATIONS
 from topi_ext.cudnn import session
 from topi_ext.onednn import calls
 
@@ -26,20 +27,26 @@ IN_INT8 = {"residual_scale": 0.02, "out_scale": 50.0, "out_dtype": "int8"}
 
 @dataclass(frozen=True)
 class Convolution:
-    """A 3x3 convolution of two images with a bias and what else is named."""
+    """A convolution with a bias and what else is named."""
 
     dtype: str = "float32"
     channels: int = 16
     filters: int = 16
     more: tuple = ()  # of "slope" and "residual"
     size: tuple = (9, 10)
+    kernel: int = 3
+    images: int = 2
     options: dict = field(default_factory=dict)
 
     def arrays(self):
         """The arguments by name; results are about 1."""
         options = {"padding": 1, **self.options}
         of_group = self.channels // options.get("groups", 1)
-        shapes = {"data": (2, *self.size, self.channels), "weight": (self.filters, 3, 3, of_group)}
+        kernel = self.kernel, self.kernel
+        shapes = {
+            "data": (self.images, *self.size, self.channels),
+            "weight": (self.filters, *kernel, of_group),
+        }
         shapes |= {name: (self.filters,) for name in ("bias", *self.more)}
         if "residual" in self.more:
             step = options.get("strides", 1)
@@ -102,6 +109,17 @@ ON_CUDA = {
     "depthwise": Convolution("float16", **options(groups=16)),
     "depthwise float32": Convolution(**options(groups=16)),
 }
+OF_ONE_PIXEL = {
+    name: Convolution(
+        filters=7,
+        size=(1, 1),
+        kernel=1,
+        images=1,
+        more=("slope",) if name == "prelu" else (),
+        **options(padding=0, activation={"leaky_relu": (name, 0.1), "clip": (name, 0, 1)}.get(name, name)),
+    )
+    for name in ACTIVATIONS.keys() - {"none"}
+}
 needs_onednn = pytest.mark.skipif(not onednn.is_available(), reason="needs oneDNN")
 
 
@@ -131,6 +149,11 @@ def lowered(cases, target):
 @pytest.mark.parametrize("batch", [None, "n"])
 def test_on_llvm(batch):
     assert_all({**ON_LLVM, **IN_OTHER_TYPES}, LLVM, batch)
+
+
+def test_all_activations_of_one_pixel():
+    """Of vectors of filters, and of what is left over."""
+    assert_all(OF_ONE_PIXEL, LLVM)
 
 
 @needs_onednn

@@ -98,11 +98,14 @@ class _Filters:
         totals = self.ib.allocate("float32", count, "totals", scope="global")
         for number, partial in enumerate(sums):
             totals[number] = _total(partial)
-        filters = ramp(first, 1, count)
-        of_filters = {name: array[filters] for name, array in self._of_filters.items()}
-        total = totals[ramp(0, 1, count)]
         once = functools.partial(self.local, "value")
-        self._result[filters] = finish(self.problem, total, **of_filters, once=once)
+        activations = self.problem.activation.name, self.problem.final_activation.name
+        lanes = 1 if "gelu" in activations else count  # TVM has no erf of vectors for LLVM
+        for begin in range(0, count, lanes):
+            filters = ramp(first + begin, 1, lanes)
+            of_filters = {name: array[filters] for name, array in self._of_filters.items()}
+            total = totals[ramp(begin, 1, lanes)]
+            self._result[filters] = finish(self.problem, total, **of_filters, once=once)
 
     def _zeros(self) -> BufferVar:
         partial = self.ib.allocate("float32", LANES, "partial", scope="global")
