@@ -73,9 +73,17 @@ def _of_sizes(error: RuntimeError) -> ValueError | None:
     is_, needed, _, shape, axis = found.groups()
     wanted = re.split(r", (?![^(]*\))", shape)[int(axis)]
     return ValueError(
-        "the network does not take inputs of these sizes: one that must be "
-        f"{wanted}, which is {needed} here, is {is_}"
+        f"the network does not take inputs of these sizes: {_must_be(wanted, needed)}, and is {is_}"
     )
+
+
+def _must_be(wanted: str, needed: str) -> str:
+    """What TVM wants of a size, in words where it is what the importer from ONNX asks for."""
+    multiple = re.fullmatch(r"(\w+) // (\d+) \* (\d+)", wanted)
+    if multiple and multiple[2] == multiple[3]:
+        return f"{multiple[1]} must be a multiple of {multiple[2]}"
+    least = re.fullmatch(r"T\.max\((.+), (\d+)\)", wanted)
+    return f"{least[1]} must be at least {least[2]}" if least else f"one that must be {wanted}, {needed} here"
 
 
 def _flat(value: Any) -> Iterator[Array]:

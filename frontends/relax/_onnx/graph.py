@@ -46,6 +46,7 @@ CONVERTERS: dict[str, Convert] = {
     **shapes.converters(),
 }
 EACH_ELEMENT = {*elementwise.converters()}
+OF_WINDOWS = {"AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool", "Resize", "Upsample"}
 # Of what is known at import; these have no converter, since their results have the shapes that data gives.
 ONLY_KNOWN = {
     *("Compress", "EyeLike", "NonZero"),
@@ -280,6 +281,8 @@ class Graph:
         results = [emit(each) for each in (made if isinstance(made, list) else [made])]
         if len(results) == 1 and isinstance(results[0].ty, relax.TupleType):
             results = [emit(relax.TupleGetItem(results[0], at)) for at in range(len(results[0].ty.fields))]
+        if n.proto.op_type in OF_WINDOWS:
+            layers.check_pixels(n, results)
         if in_float32:
             results = [
                 emit(relax.op.astype(each, "float16")) if dtype_of(each) == "float32" else each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from ..._deform_conv2d import DeformConv2d
 from .._max_pool import maxima_and_places, places_of_windows
 from .._operators_of_relax import OfRelax
 from .einsum import einsum
-from .node import Convert, Node, constant
-from .sizes import Extent, broadcast
+from .node import Convert, Node, constant, shape_of
+from .sizes import Extent, Size, broadcast
 
 op = relax.op
 
@@ -163,6 +164,13 @@ def _pads(n: Node, kernel: list[int], strides: list[int], dilations: list[int]) 
             smaller, larger = total // 2, total - total // 2
             before[axis], behind[axis] = (smaller, larger) if how == "SAME_UPPER" else (larger, smaller)
     return before + behind
+
+
+def check_pixels(n: Node, results: Sequence[relax.Expr]) -> None:
+    """That windows fit into images of open sizes, of which TVM would make less than none."""
+    for size in (size for result in results for size in shape_of(result)[2:]):
+        if isinstance(size, Size) and not size > 0:
+            n.refuse(f"its result has {size} pixels along an axis, which is never one")
 
 
 def _matmul(n: Node) -> relax.Expr:
