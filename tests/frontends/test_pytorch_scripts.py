@@ -171,3 +171,19 @@ class OfAnyNumber(nn.Module):
 def test_the_shape_of_what_is_left():
     boxes, scores = torch.rand(6, 4), torch.tensor([0.9, 0.2, 0.7, 0.1, 0.6, 0.3])
     assert_computes(torch.jit.script(OfAnyNumber()), boxes, scores, others=[(boxes, scores * 0)])
+
+
+class TensorsOfNumbers(nn.Module):
+    """Of a shape, and of numbers, that depend on data."""
+
+    def forward(self, boxes: torch.Tensor, scores: torch.Tensor):
+        kept = boxes[scores > 0.5]
+        shape = torch.tensor(kept.shape)
+        mixed = torch.tensor([[float(scores.sum()), 2.0], [1.0, kept.shape[0] * 1.0]])
+        count = torch.tensor(int(scores.sum()), dtype=torch.float32)
+        return shape, mixed, count, torch.zeros(kept.shape[:1]) + torch.ones(kept.shape[1:])[0]
+
+
+def test_tensors_of_numbers_that_depend_on_data():
+    boxes, scores = torch.rand(6, 4), torch.tensor([0.9, 0.2, 0.7, 0.1, 0.6, 0.3])
+    assert_computes(torch.jit.script(TensorsOfNumbers()), boxes, scores, others=[(boxes, 1 - scores)])

@@ -7,8 +7,8 @@ from typing import Any
 from tvm import relay
 from tvm.relay import TensorType
 
-from .converter import Converter, Inputs, InputTypes
-from .shapes import as_number, size
+from .converter import Converter, Inputs, InputTypes, NotConverted
+from .shapes import as_number, size, slice_
 
 KNOWN_LISTS = (list, relay.expr.TupleWrapper)  # those of known length, which need no Relay list
 
@@ -32,4 +32,15 @@ def list_len(converter: Converter, inputs: Inputs, input_types: InputTypes) -> A
     return converter.stock["aten::len"](inputs, input_types)
 
 
-CONVERTERS = {"aten::__getitem__": list_getitem, "aten::len": list_len}
+def slice_of_any(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own slices no lists; of tensors, it forgets all dimensions where one is unknown."""
+    values, *bounds = inputs
+    if not isinstance(values, list):
+        return slice_(converter, inputs, input_types)
+    known = [each if each is None else as_number(each) for each in bounds]
+    if known.count(None) > bounds.count(None):
+        raise NotConverted("where a list is cut is known only at run time")
+    return values[slice(*known)]
+
+
+CONVERTERS = {"aten::__getitem__": list_getitem, "aten::len": list_len, "aten::slice": slice_of_any}

@@ -65,10 +65,7 @@ def filled(value: float, converter: Converter, inputs: Inputs, input_types: Inpu
 
 
 def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own refuses a slice that ends before it begins, which has no elements.
-
-    If one dimension is unknown, it forgets all others, and takes other elements.
-    """
+    """Of a tensor, also where it ends before it begins, and so has no elements."""
     data, axis, begin, end, step = inputs
     begin, end = 0 if begin is None else begin, sys.maxsize if end is None else end
     known = as_number(begin), as_number(end)
@@ -444,7 +441,6 @@ CONVERTERS = {
     "aten::scalar_tensor": scalar_tensor,
     "aten::size": size,
     "aten::numel": numel,
-    "aten::slice": slice_,
     "aten::split_with_sizes": split_with_sizes,
     "aten::view": view,
     "aten::copy_": copy_,
