@@ -14,6 +14,13 @@ COMPILED = "give a folder that tvm-passes compile wrote"
 
 def why_there_is_no_model(args: argparse.Namespace) -> str | None:
     """Why a command line names no model, and what to give; None where it may name one."""
+    try:
+        return _why_there_is_none(args)
+    except OSError as error:  # no permission to look into a folder, or a name that is too long
+        return f"{error.filename} cannot be read: {error.strerror}"
+
+
+def _why_there_is_none(args: argparse.Namespace) -> str | None:
     if args.command in OF_MODELS:
         return _why_it_is_no_model(args.model)
     if args.command in OF_FOLDERS:
@@ -32,6 +39,9 @@ def _why_it_is_no_model(text: str) -> str | None:
         )
     if path.is_dir():
         return f"{text} is a folder: give {KINDS}"
+    program, _, function = text.partition(":")
+    if function and program.endswith(".py"):
+        return f"{program} is a program: give its name as a module, as {Path(program).stem}:{function}"
     if path.suffix == ".py" and path.is_file():
         return f"{text} is a program: give the function in it that returns the model, as {path.stem}:function"
     if path.is_file() or ":" in text:

@@ -34,9 +34,16 @@ def test_what_is_missing_is_named_with_its_cost_and_cure(monkeypatch, capsys, ne
     assert ("cannot run without a thing" in told) == needed
 
 
-@pytest.mark.parametrize("name, reason", [("none.so", "not compiled"), ("calls.py", "an older source")])
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("none.so", "not compiled"),
+        ("calls.py", "calls.py cannot be loaded ("),
+        ("../bootstrap/libcuda_absent.so", "an older source"),
+    ],
+)
 def test_calls_of_onednn_by_python_are_told(monkeypatch, name, reason):
-    monkeypatch.setattr(calls, "LIBRARY", calls.LIBRARY.with_name(name))
+    monkeypatch.setattr(calls, "LIBRARY", calls.LIBRARY.parent / name)
     monkeypatch.setattr(calls, "_native", lambda: None)
     finding = doctor_module._calls()
     assert not finding.found and reason in finding.costs

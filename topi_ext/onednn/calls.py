@@ -103,14 +103,20 @@ def why_not_remembered() -> str | None:
     """Why Python makes every call, which nothing else tells, or None."""
     if _native() is not None:
         return None
-    return f"{LIBRARY.name} is compiled from an older source" if LIBRARY.exists() else "it is not compiled"
+    if not LIBRARY.exists():
+        return "it is not compiled"
+    try:
+        ctypes.CDLL(str(LIBRARY))
+    except OSError as error:  # it is for another platform, or not whole
+        return f"{LIBRARY.name} cannot be loaded ({error})"
+    return f"{LIBRARY.name} is compiled from an older source"
 
 
 @functools.cache
 def _native() -> ctypes.CDLL | None:
     try:
         found = ctypes.CDLL(str(LIBRARY))
-    except OSError:  # it is not compiled
+    except OSError:  # it is not compiled, or for another platform
         return None
     if not hasattr(found, "remember_call"):  # a clone has got a newer source since it was installed
         reason = f"{LIBRARY} is compiled from an older source, so each call of oneDNN takes 10 us more"
