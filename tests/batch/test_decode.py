@@ -2,6 +2,7 @@
 
 import io
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -75,6 +76,12 @@ def test_a_plain_jpeg_is_what_pillow_makes_of_it(monkeypatch, options):
 def test_a_plain_jpeg_does_without_pillow(monkeypatch):
     monkeypatch.setattr(decode_module, "open_upright", lambda *_: pytest.fail("Pillow was asked"))
     assert decode(encoded(Image.fromarray(upright()), "JPEG")).shape == (24, 40, 3)
+
+
+def test_a_torchvision_that_fails_is_no_damage_of_an_image(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision.io", None)
+    with pytest.raises(ImportError):
+        decode(encoded(Image.fromarray(upright()), "JPEG"))
 
 
 def test_exif_that_is_damaged_does_not_lose_the_image():

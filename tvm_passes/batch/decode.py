@@ -48,6 +48,10 @@ def _of_plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:
     """
     if not data.endswith(END_OF_JPEG):
         return None
+    # Not above: this import takes over a second, and most that import this file decode nothing. Not below:
+    # a torchvision that does not fit this torch, which fails there, is no damage of the image.
+    from torchvision.io import ImageReadMode, decode_jpeg
+
     try:
         with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
             width, height = image.size
@@ -55,9 +59,6 @@ def _of_plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:
             is_plain = is_plain and "progressive" not in image.info  # of damaged ones they differ
             if not is_plain or width * height > max_pixels:
                 return None
-        # Not above: this import takes over a second, and most that import this file decode nothing.
-        from torchvision.io import ImageReadMode, decode_jpeg
-
         encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         return decode_jpeg(encoded, mode=ImageReadMode.RGB).numpy().transpose(1, 2, 0)
     except Exception:  # whose reason Pillow knows
