@@ -221,6 +221,16 @@ def test_what_is_right_for_some_sizes_only_is_refused(name):
         imported(function, (2, 3, 8, 8 if name == "turned" else 10), IMAGES, opset=18)
 
 
+def test_smooth_resizing_with_asymmetric_coordinates_is_refused():
+    """TVM does not compile it."""
+    options = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], **options)]
+    inputs, outputs = [("x", FLOAT, ["N", 4, "H", "W"])], [("y", FLOAT, ["N", 4, None, None])]
+    scales = np.array([1, 1, 2, 2], "float32")
+    with pytest.raises(ImportFailure, match=r"Resize.*: give the sizes of the inputs by shapes"):
+        frontends.relax.from_onnx(of_graph(nodes, inputs, outputs, [("scales", scales)]))
+
+
 def test_sizes_may_be_given():
     model, _ = exported(Of(lambda x: F.pixel_unshuffle(x, 2)), torch.rand(2, 3, 8, 10), dynamic_axes=IMAGES)
     mod = frontends.relax.from_onnx(model, shapes={"input.0": (None, 3, 4, 6)})

@@ -141,8 +141,9 @@ def _of_unknown_sizes(n: Node, how: How) -> relax.Expr:
     n.inputs[1]  # which other coordinates read
     by_sizes = n.has(3) and n.shape(3) != (0,)
     given = n.integers(3) if by_sizes else n.value(2).tolist()
-    # With the corners aligned, TVM cannot compile every division by a size that may be 1.
-    is_smooth = how.mode != "nearest" and how.coordinates in OF_IMAGES[:3] and not how.exclude_outside
+    # With the corners aligned, TVM cannot compile every division by a size that may be 1, and with asymmetric
+    # coordinates no product of a place and a scale.
+    is_smooth = how.mode != "nearest" and how.coordinates in OF_IMAGES[:2] and not how.exclude_outside
     after: list[Extent] = list(shape)
     ratios: list[Fraction | None] = [Fraction(1)] * 4
     for axis, each in zip(axes, given):
