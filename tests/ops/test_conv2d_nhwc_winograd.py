@@ -52,7 +52,7 @@ def is_close(found, expected):
         of_float32((9, 8), 20, 24, activation="prelu", residual=True, final_activation="hard_swish"),
         of_float32((9, 8), 16, 24, activation="sigmoid", padding=(2, 0, 0, 3)),
         of_float32((8, 12), 16, 64, activation=CLIP, block_size=2, padding=0),
-        of_float32((3, 3), 128, 16, padding=0),
+        of_float32((3, 3), 128, 16, batch=2, padding=0),
         *(of_float32((5, 6), 8, 8, activation=name) for name in ("tanh", "gelu_tanh", "mish", "hard_swish")),
     ],
     ids=str,
