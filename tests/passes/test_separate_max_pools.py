@@ -61,10 +61,9 @@ def test_where_it_costs_as_much(attrs):
     assert ops(after) == ["nn.max_pool2d"]
 
 
-@pytest.mark.parametrize("target, count", [("llvm", 2), ("cuda -arch=sm_90", 1), (None, 1)])
-def test_on_which_targets(target, count):
-    """On a GPU, a kernel more costs more than the comparisons of a small image."""
+@pytest.mark.parametrize("target", ["llvm", "cuda -arch=sm_90", None])
+def test_on_all_targets(target):
     x = relay.var("x", shape=SHAPES["NCHW"])
     mod = module(x, relay.nn.max_pool2d(x, (5, 5), padding=(2, 2)))
     after = tvm_passes.subpixel_pipeline(target, dtype="float32")(mod)
-    assert ops(after).count("nn.max_pool2d") == count
+    assert ops(after).count("nn.max_pool2d") == 2
