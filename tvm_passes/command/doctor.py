@@ -136,7 +136,7 @@ def _onednn() -> Finding:
 
 
 def _calls() -> Finding:
-    name, costs = "calls of oneDNN", "each convolution on CPUs takes 50 us longer, as Python calls oneDNN"
+    name, costs = "calls of oneDNN", "each convolution on CPUs takes 10 us longer, as Python calls oneDNN"
     try:
         from topi_ext.onednn.calls import why_not_remembered
     except (ImportError, OSError):
