@@ -93,13 +93,16 @@ def between(ib: IRBuilder, begin: IntExpr, end: IntExpr, kind: str = "serial") -
         yield begin + offset
 
 
-def in_vectors(ib: IRBuilder, count: int, lanes: int) -> Iterator[tuple[tir.PrimExpr, int]]:
+def in_vectors(ib: IRBuilder, count: int, *lanes: int) -> Iterator[tuple[tir.PrimExpr, int]]:
     """The first element and the number of those of each vector of a row; what is left over is one by one.
 
-    The body of the caller's loop is emitted once for the vectors, and once for what is left over.
+    Of several lengths, the greatest first, each takes what those before it have left. The body of the
+    caller's loop is emitted once for each length, and once for what is left over.
     """
-    with ib.for_range(0, count // lanes, "vector") as vector:
-        yield vector * lanes, lanes
-    if count % lanes:
-        with between(ib, count // lanes * lanes, count) as element:
-            yield element, 1
+    begin = 0
+    for length in (*lanes, 1):
+        end = count - (count - begin) % length
+        if begin < end:
+            with ib.for_range(0, (end - begin) // length, "vector") as vector:
+                yield vector * length + begin, length
+        begin = end

@@ -8,12 +8,12 @@ MobileNetV3 has to compute, and up to one and a half times as long for the weigh
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tvm
 
 from .._floats import Locals, spread
-from .._kernel import bytes_of, in_a_row, ramp
+from .._kernel import bytes_of, in_a_row, in_vectors, ramp
 from .._tvm import BufferVar, IRBuilder, te, tir, topi
 from .epilogue import finish
 from .problem import Problem
@@ -89,7 +89,7 @@ class _Filters:
     def _emit_some(self, first: tir.PrimExpr, count: int) -> None:
         """The results of as many filters, from the first one on."""
         sums = [self._zeros() for _ in range(count)]
-        for at, lanes in self._vectors():
+        for at, lanes in in_vectors(self.ib, self._length, LANES, FEW_LANES):
             pixels = self.local("pixels", self._image[ramp(at, 1, lanes)])
             some = ramp(0, 1, lanes)
             for number, partial in enumerate(sums):
@@ -111,16 +111,6 @@ class _Filters:
         partial = self.ib.allocate("float32", LANES, "partial", scope="global")
         partial[ramp(0, 1, LANES)] = spread(tir.const(0.0, "float32"), LANES)
         return partial
-
-    def _vectors(self) -> Iterator[tuple[tir.PrimExpr, int]]:
-        """The first element and the number of those of each vector, of which the last are shorter."""
-        begin = 0
-        for lanes in (LANES, FEW_LANES, 1):
-            count = (self._length - begin) // lanes
-            if count:
-                with self.ib.for_range(0, count, "vector") as vector:
-                    yield vector * lanes + begin, lanes
-            begin += count * lanes
 
 
 def _total(partial: BufferVar) -> tir.PrimExpr:
