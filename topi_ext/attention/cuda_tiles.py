@@ -111,7 +111,7 @@ class _Kernel:
         )
         self.sums = self._zeros("sums", plan.groups * self.pieces[1] * 4)
         self.operands = ib.allocate("uint32", (4,), name="operands", scope="local")
-        self._start_copies()
+        self._find_copies()
         self._copy(tir.const(0, "int32"))
         self._load_queries()
         with ib.for_range(0, self.turns, "turn") as turn:
@@ -150,7 +150,7 @@ class _Kernel:
         second = tir.if_then_else(has_second, query[at + 1].astype("float32"), self.zero)
         self.queries[to] = self._packed(query[at].astype("float32"), second)
 
-    def _start_copies(self) -> None:
+    def _find_copies(self) -> None:
         """What this thread copies of a tile: of keys and values, which ones, from where, and to where."""
         ib, problem = self.ib, self.problem
         self.copies: list[tuple[int, int, list[tuple[tir.PrimExpr, ...]]]] = []

@@ -12,7 +12,6 @@ from tvm import te, tir
 from ..conv2d_nhwc.cuda import arch_of
 from ..cudnn.session import ALIGNMENT, Operator, new_graph
 from .cuda import schedule  # noqa: F401  a packed function needs no other schedule
-from .cuda_tiles import fits
 from .problem import Problem
 
 MAX_LENGTH = 128  # of the vectors of a head
@@ -33,7 +32,7 @@ def is_capable(problem: Problem, target: tvm.target.Target) -> bool:
 
 def is_faster(problem: Problem) -> bool:
     """Whether it takes less time than this project's kernel on tensor cores."""
-    return problem.keys >= LONG or not fits(problem)
+    return problem.keys >= LONG
 
 
 def attention(problem: Problem, tensors: Sequence[te.Tensor], _target: tvm.target.Target) -> te.Tensor:

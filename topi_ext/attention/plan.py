@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .._kernel import ceil_div
+from .._kernel import ceil_div, power_of_2_from
 from .._tvm import tir
 from .._types import IntExpr
 from .problem import PIECE, Problem
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
 
 def pitch(pieces: int) -> int:
     """In shared memory, a vector begins so many pieces behind the one before it."""
-    return pieces if _is_power_of_2(pieces) else pieces + 1
+    return pieces if power_of_2_from(pieces) == pieces else pieces + 1
 
 
 def place(pieces: int, vector: IntExpr, piece: IntExpr) -> IntExpr:
@@ -77,13 +77,9 @@ def place(pieces: int, vector: IntExpr, piece: IntExpr) -> IntExpr:
     which an instruction reads at once, the same piece is in eight banks: those of a vector change places by
     its number, or vectors are an odd number of pieces apart.
     """
-    if _is_power_of_2(pieces):
+    if pitch(pieces) == pieces:
         piece = piece ^ tir.truncmod(tir.truncdiv(vector, max(1, BANKS // pieces)), min(pieces, BANKS))
     return vector * pitch(pieces) + piece
-
-
-def _is_power_of_2(number: int) -> bool:
-    return number & (number - 1) == 0
 
 
 def choose_plan(problem: Problem, most_bytes: int) -> Plan:

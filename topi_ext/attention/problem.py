@@ -30,10 +30,14 @@ class Part(NamedTuple):
         return self.first + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides))
 
     @property
+    def unit(self) -> int:
+        """Elements of a piece that can be copied at once: so many are side by side at multiples of it."""
+        return math.gcd(PIECE, self.shape[3], self.first, *self.strides[:3])
+
+    @property
     def is_aligned(self) -> bool:
         """Whether kernels can copy as many elements at once as the length of the vectors allows."""
-        unit = math.gcd(PIECE, self.shape[3])
-        return all(place % unit == 0 for place in (self.first, *self.strides[:3]))
+        return self.unit == math.gcd(PIECE, self.shape[3])
 
     @property
     def is_repeated(self) -> bool:
@@ -97,10 +101,9 @@ class Problem:
         return place if part is None else place + part.first
 
     def unit(self, which: int) -> int:
-        """Elements of a piece that can be copied at once: so many are side by side at multiples of it."""
+        """The `Part.unit` of query, key, value or result: all vectors of a whole tensor are side by side."""
         part = self.part(which)
-        places = (0 if part is None else part.first, *self.strides(which)[:3])
-        return math.gcd(PIECE, self.lengths[which][1], *places)
+        return math.gcd(PIECE, self.lengths[which][1]) if part is None else part.unit
 
     @property
     def mask_strides(self) -> tuple[int, ...]:
