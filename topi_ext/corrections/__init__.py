@@ -64,6 +64,7 @@ Kernels that are slow:
 | `injective` | on CUDA, moves int8 one byte at a time |
 | `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
 | `pooling_on_cpus` | keeps results in memory for each element of a window; vectors are no powers of two |
+| `scatter` | on CUDA, goes along the indices in a loop of one thread |
 | `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
 
 The compiler, which is slow or complains:
@@ -133,6 +134,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     range,
     remembered_types,
     reshape,
+    scatter,
     shape_functions,
     shuffles,
     sizes_at_run_time,
