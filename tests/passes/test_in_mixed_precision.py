@@ -151,8 +151,30 @@ def test_what_comes_of_the_heads_is_float32():
     scores = relay.nn.bias_add(convolution(IMAGE, 4, 8), per_channel(4, rank=1))
     boxes = relay.multiply(relay.reshape(scores, (-1, 4)), relay.const(1000.0))
     found = dtypes(module(IMAGE, relay.add(boxes, relay.sigmoid(boxes))))
-    assert found["nn.bias_add"] == {"float16"}
-    assert found["reshape"] == found["multiply"] == found["sigmoid"] == found["add"] == {"float32"}
+    assert found["nn.bias_add"] == found["reshape"] == {"float16"}
+    assert found["multiply"] == found["sigmoid"] == found["add"] == {"float32"}
+
+
+def test_what_only_moves_is_half_whoever_reads_it():
+    """The numbers are the same, and there are half as many bytes."""
+    rows = relay.transpose(relay.reshape(convolution(IMAGE, 8, 8), (2, 4, 60)), (0, 2, 1))
+    parts = relay.split(relay.take(rows, relay.const(1), axis=0), 2, axis=1)
+    moved = relay.concatenate([parts[1], parts[0]], 1)
+    found = dtypes(module(IMAGE, relay.Tuple([relay.exp(moved), relay.sqrt(rows)])))
+    for name in ("reshape", "transpose", "take", "concatenate"):
+        assert found[name] == {"float16"}
+    assert found["exp"] == found["sqrt"] == {"float32"}
+
+
+def test_what_is_behind_something_moved_is_no_epilogue():
+    """It may be a box: only next to a convolution, it is known to be part of it."""
+    moved = relay.transpose(convolution(IMAGE, 8, 8), (0, 2, 3, 1))
+    assert dtypes(module(IMAGE, relay.add(moved, relay.const(np.ones(8, "float32")))))["add"] == {"float32"}
+
+
+def test_float32_beside_what_is_moved_keeps_all_in_float32():
+    joined = relay.concatenate([convolution(IMAGE, 8, 8), relay.exp(IMAGE)], 1)
+    assert dtypes(module(IMAGE, joined))["concatenate"] == {"float32"}
 
 
 def test_what_a_head_and_a_convolution_use_is_float32():

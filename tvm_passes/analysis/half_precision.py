@@ -34,15 +34,16 @@ def holds_each(dtype: str, value: np.ndarray | None) -> bool:
 class ChosenForHalf:
     """The nodes to compute in half precision, `chosen`: those that gain from it, and some that follow them.
 
-    One that can follow does so if it is an epilogue, the only user of a chosen node; or if it comes behind a
-    chosen one, or one in int8, and all its users are chosen too, or round it to int8, or it does so itself.
+    One that can follow does so if it is an epilogue, the only user of a chosen node; or if it only moves what
+    is chosen, which is the same in both types; or if it comes behind a chosen one, or one in int8, and all
+    its users are chosen too, or round it to int8, or it does so itself.
     `followers` are in the order in which they are computed. Each dialect says what the operands and the users
     of a node are.
     """
 
     def __init__(self, gaining: Iterable[Any], followers: Sequence[Any]) -> None:
         self.chosen = set(gaining)
-        self._add_epilogues(followers)
+        self._add_epilogues_and_what_moves(followers)
         self._add_what_is_between(followers)
 
     def data_of(self, node: Any) -> list[Any]:
@@ -56,6 +57,10 @@ class ChosenForHalf:
     def is_epilogue(self, node: Any) -> bool:
         """Whether its kernel is also that of a convolution before it."""
         raise NotImplementedError
+
+    def moved_by(self, node: Any) -> list[Any]:
+        """The operands whose elements are those of its result, if it computes nothing; else none."""
+        return []
 
     def is_field(self, node: Any) -> bool:
         """Whether it is a field of a tuple."""
@@ -78,12 +83,19 @@ class ChosenForHalf:
             for user in self.users(node)
         )
 
-    def _add_epilogues(self, followers: Sequence[Any]) -> None:
+    def _add_epilogues_and_what_moves(self, followers: Sequence[Any]) -> None:
         for node in followers:
-            if self.is_epilogue(node) and any(
-                data in self.chosen and self.users(data) == [node] for data in self.data_of(node)
-            ):
+            moved = self.moved_by(node)
+            is_moved = bool(moved) and self.chosen.issuperset(moved)
+            if is_moved or (self.is_epilogue(node) and self._is_next_to_the_chosen(node)):
                 self.chosen.add(node)
+
+    def _is_next_to_the_chosen(self, node: Any) -> bool:
+        """Whether it is the only user of a chosen node that computes."""
+        return any(
+            data in self.chosen and not self.moved_by(data) and self.users(data) == [node]
+            for data in self.data_of(node)
+        )
 
     def _add_what_is_between(self, followers: Sequence[Any]) -> None:
         behind = set(self.chosen)  # nodes computed from a convolution's result, as all in int8 are

@@ -11,6 +11,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant, of_each_channel
+from ..analysis.evaluate import value_of
 from ..analysis.layouts import TO_NHWC, order_of_axes, shape_in_order
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.scalar_functions import activation_of, call_below, computed_of
@@ -106,11 +107,14 @@ class BiasBeforeReshape(_BeforeReshape):
     def plan(self, match: Match) -> np.ndarray | Answer:
         if match.root.checked_type != match.reshape.checked_type:
             return NO_MATCH
-        vector, rank = None, len(match.root.checked_type.shape)
+        vector, rank, given = None, len(match.root.checked_type.shape), match.given
+        if len(given.checked_type.shape) == 1 and not isinstance(given, relay.Constant):
+            given = value_of(given)  # joined of constants, such as that of queries, none for keys, of values
+            given = as_constant(given, match.given.checked_type.dtype) if given is not None else match.given
         if op_name(match.root) != "nn.bias_add":
-            vector = of_each_channel(match.given, rank, axis=rank - 1)
+            vector = of_each_channel(given, rank, axis=rank - 1)
         elif int(match.root.attrs.axis) % rank == rank - 1:
-            vector = constant(match.given)
+            vector = constant(given)
         return NO_MATCH if vector is None else vector
 
     def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:

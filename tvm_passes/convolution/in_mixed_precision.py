@@ -11,7 +11,7 @@ from tvm import relay
 
 from ..analysis.convolution import as_constant
 from ..analysis.half_precision import RANGES, ChosenForHalf
-from ..analysis.operators import ACTIVATIONS, OF_A_CHANNEL
+from ..analysis.operators import ACTIVATIONS, MOVED, OF_A_CHANNEL, SAME, TAKEN, known_of
 from ..analysis.precision import (
     CONV2D_NHWC,
     data_of,
@@ -128,6 +128,10 @@ class _Half(ChosenForHalf):
 
     def is_epilogue(self, node: relay.Expr) -> bool:
         return op_name(node) in EPILOGUES
+
+    def moved_by(self, node: relay.Expr) -> list[relay.Expr]:
+        is_moved = isinstance(node, relay.TupleGetItem) or known_of(node).elements in (SAME, MOVED, TAKEN)
+        return [data for data in data_of(node) if is_float32(data)] if is_moved else []
 
     def is_field(self, node: relay.Expr) -> bool:
         return isinstance(node, relay.TupleGetItem)
