@@ -43,6 +43,7 @@ else:
         from .cleanup.separate_scalars import SeparateScalars
         from .cleanup.slice_by_lengths import SliceByLengths
         from .cleanup.spare_kernels import SpareKernels
+        from .cleanup.sum_in_parts import SumInParts
         from .convolution.align_filters import AlignFilters
         from .convolution.attend_in_place import AttendInPlace
         from .convolution.concatenate_in_place import ConcatenateInPlace
@@ -155,6 +156,7 @@ __all__ = [
     "SliceByLengths",
     "SpareKernels",
     "SplitConcatenate",
+    "SumInParts",
     "UpsampleByShuffle",
     "analysis",
     "as_text",

@@ -32,6 +32,7 @@ from .cleanup.separate_max_pools import SeparateMaxPools
 from .cleanup.separate_scalars import SeparateScalars
 from .cleanup.slice_by_lengths import SliceByLengths
 from .cleanup.spare_kernels import SpareKernels
+from .cleanup.sum_in_parts import SumInParts
 from .convolution.align_filters import AlignFilters
 from .convolution.attend_in_place import AttendInPlace
 from .convolution.concatenate_in_place import ConcatenateInPlace
@@ -342,6 +343,7 @@ def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential
         *([AttendInPlace()] if is_for_gpu(target) else []),  # in the layouts and types that are computed
         SpareKernels(),
         SeparateMaxPools(),
+        *([SumInParts()] if is_for_gpu(target) else []),  # of what no attention, nor convolution, computes
         *([ConcatenateInPlace(target)] if is_for_gpu(target) else []),  # a split is read as a whole by now
         LimitFusion(),
         SeparateScalars(),  # after all that takes equal constants for one

@@ -14,6 +14,7 @@ FEW_RESULTS = 100_000  # of a multiprocessor: in int8, so few that the last tile
 TOO_MUCH_WORK = 1.25  # times the least, in a last round that is not full: so much costs more than teams save
 DEEP = 512  # channels: of more, weights fill the shared memory
 FEW_CHANNELS = 64  # of int8: so few that to read them again, for other filters, costs next to nothing
+NARROW = 96  # filters, of all of which a block has the weights
 # Groups are joined up to so many channels and filters. Up to 32 columns, wgmma takes as long as it needs to
 # read the pixels from shared memory, so products with zeros cost no time. Not measured yet.
 JOINED = 32
@@ -50,6 +51,8 @@ def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
     joined = _groups_for(problem, JOINED)
     if joined > 1:
         yield from _resident(problem, arch, _columns(problem.filters_of_group * joined), joined)
+    if arch == 90 and problem.groups == 1:
+        yield from _of_short_copies(problem, arch)
     filters = problem.filters_of_group
     columns = _columns(filters)
     preferred = (columns, 128, 64)
@@ -72,6 +75,28 @@ def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
         yield from _chunks(some)
     for some in streaming:
         yield from _chunks(some)
+
+
+def _of_short_copies(problem: Problem, arch: int) -> Iterator[Plan]:
+    """Resident plans of many teams where a pixel's channels are not whole pieces, and many filters read it.
+
+    Each copy is a part of a piece then, so a block has as many of them as threads can hide. Measured on an
+    H200, for 60, 180 and 210 channels: up to twice as fast.
+    """
+    per_piece = PIECE // bytes_of(problem.dtype)
+    is_short = problem.channels > 2 * per_piece and problem.channels % per_piece != 0
+    if problem.dtype == INT8 or not is_short or problem.filters <= NARROW:
+        return
+    widths: tuple[int, ...] = (64, 32)  # of several taps, the more that fits
+    if problem.kernel == (1, 1):
+        # What the fewest columns without a filter are among; a residual takes the registers of half of them.
+        wasted = {width: -problem.filters % width for width in (128, 64)}
+        widths = (128,) if wasted[128] == wasted[64] and not problem.residual else (64,)
+    for columns in widths:
+        for teams in (4, 3):
+            plan = Plan(problem, arch, True, (8, 8), columns, (4, 1), resident=True, teams=teams)
+            if plan.fits and plan.all_tiles >= teams:
+                yield plan
 
 
 def _in_one_round(problem: Problem, arch: int) -> Iterator[Plan]:
