@@ -26,11 +26,11 @@ class SumsOfParts(Rule):
 
     def plan(self, match: Match) -> int | Answer:
         """The number of parts."""
-        shapes = [static_shape(each) for each in (match.left, match.right, match.root)]
-        types = {each.checked_type.dtype for each in (match.left, match.right)}
-        if None in shapes or types - set(FLOATS) or match.root.checked_type.dtype not in FLOATS:
+        tensors = match.left, match.right, match.root
+        types = {each.checked_type.dtype for each in tensors}
+        if any(static_shape(each) is None for each in tensors) or types - set(FLOATS):
             return NO_MATCH
-        (batch, *of_left), (of_right, *_), (_, rows, columns) = shapes
+        (batch, *of_left), (of_right, *_), (_, rows, columns) = map(known_shape, tensors)
         depth = of_left[0 if match.root.attrs.transpose_a else 1]
         tiles = batch * -(-rows // TILE) * -(-columns // TILE)
         if batch != of_right or not tiles or 2 * tiles > BLOCKS:
