@@ -161,3 +161,45 @@ def test_any_reshape_between_any_transposes(data):
     after = assert_same_numbers(CombineTransposes(), mod, numbers(*extents))
     assert ops(after).count("transpose") <= 2
     assert_no_second_change(CombineTransposes(), after)
+
+
+def queries_keys_values(before, indices=(0, 1, 2), between=None):
+    """What is taken of the results of a matrix product, in the order of heads."""
+    x = relay.var("x", shape=(10, 8))
+    rows = before(relay.nn.dense(x, relay.const(numbers(24, 8, seed=1))))
+    moved = relay.transpose(relay.reshape(rows, (2, 5, 3, 2, 4)), (2, 0, 3, 1, 4))
+    moved = between(moved) if between else moved
+    parts = [relay.exp(relay.take(moved, relay.const(index), axis=0)) for index in indices]
+    return module(x, relay.Tuple(parts))
+
+
+@pytest.mark.parametrize("between", [None, lambda moved: relay.reshape(moved, (3, 4, 5, 4))])
+@pytest.mark.parametrize("before", [lambda rows: rows, lambda rows: relay.add(rows, relay.const(1.0))])
+def test_parts_are_taken_first(before, between):
+    mod = queries_keys_values(before, between=between)
+    after = assert_same_numbers(CombineTransposes(), mod, numbers(10, 8))
+    names = [name for name in ops(after) if name in ("take", "transpose")]
+    assert names == ["take", "transpose"] * 3
+    assert_no_second_change(CombineTransposes(), after)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"before": lambda rows: rows, "indices": (1,)},  # nothing else is copied
+        {"before": lambda rows: relay.reverse(rows, 0)},  # which is copied anyway
+        {"before": lambda rows: rows, "between": lambda moved: relay.reshape(moved, (6, 2, 5, 4))},
+    ],
+)
+def test_parts_that_are_taken_last(given):
+    after, _ = apply(CombineTransposes(), queries_keys_values(**given))
+    assert ops(after).count("transpose") == 1
+
+
+def test_a_transpose_that_is_read_as_a_whole_stays():
+    x = relay.var("x", shape=(10, 8))
+    rows = relay.nn.dense(x, relay.const(numbers(24, 8, seed=1)))
+    moved = relay.transpose(relay.reshape(rows, (2, 5, 3, 8)), (2, 0, 1, 3))
+    parts = [relay.take(moved, relay.const(index), axis=0) for index in (0, 1)]
+    after, _ = apply(CombineTransposes(), module(x, relay.Tuple([*parts, relay.exp(moved)])))
+    assert ops(after).count("transpose") == 1

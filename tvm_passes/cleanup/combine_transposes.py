@@ -9,6 +9,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.layouts import order_of_axes, shape_in_order
+from ..analysis.operators import MOVED, TAKEN, keeps_order, known_of
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
 
@@ -107,6 +108,60 @@ def _keeps_order(expr: relay.Expr) -> bool:
     return shape is not None and shape[int(expr.attrs.axis)] == 1 and len(index.checked_type.shape) == 0
 
 
+class TakeOfTranspose(Rule):
+    """Take one index of each axis before a transpose of which only such parts are read.
+
+    Queries, keys and values that are computed at once are spelled so: each is read from where it was
+    computed, instead of from a copy of all three.
+
+    Why legal: a transpose moves the axis that is taken from to another place, and no other is left out.
+    """
+
+    data, index = wildcard(), wildcard()
+    pattern = is_op("take")(data, index)
+
+    def plan(self, match: Match) -> tuple[relay.Call, int] | Answer:
+        """The transpose, and the axis of its result that is taken from."""
+        axis, of_taken = _taken_from(match.root), static_shape(match.data)
+        if axis is None or of_taken is None or static_shape(match.root) is None:
+            return NO_MATCH
+        inner, readers = match.data, [match.data]
+        while op_name(inner) in ("reshape", "squeeze", "expand_dims"):
+            inner = inner.args[0]
+            readers.append(inner)
+        shape = static_shape(inner)
+        if op_name(inner) != "transpose" or shape is None or shape[: axis + 1] != of_taken[: axis + 1]:
+            return NO_MATCH
+        users = [user for node in readers for user in match.graph.users(node) if user not in readers]
+        is_all_taken = len(users) > 1 and all(_taken_from(user) == axis for user in users)
+        if not is_all_taken or order_of_axes(inner) is None or _is_moved(inner.args[0]):
+            return NO_MATCH
+        return inner, axis
+
+    def rewrite(self, match: Match, plan: tuple[relay.Call, int]) -> relay.Expr:
+        (transpose, axis), attrs = plan, match.root.attrs
+        axes = list(order_of_axes(transpose) or ())
+        of_data = axes.pop(axis)
+        taken = relay.take(transpose.args[0], match.index, of_data, mode=str(attrs.mode))
+        moved = relay.transpose(taken, [each - (each > of_data) for each in axes])
+        return relay.reshape(moved, static_shape(match.root))
+
+
+def _is_moved(expr: relay.Expr) -> bool:
+    """Whether a kernel that moves it to where it is would be needed, if it were not for the transpose."""
+    while keeps_order(expr):
+        expr = expr.args[0]
+    return isinstance(expr, relay.TupleGetItem) or known_of(expr).elements in (MOVED, TAKEN)
+
+
+def _taken_from(call: relay.Expr) -> int | None:
+    """The axis of which a call takes what is at one constant index, or None."""
+    if op_name(call) != "take" or call.attrs.axis is None or not isinstance(call.args[1], relay.Constant):
+        return None
+    is_one = len(call.args[1].data.shape) == 0 and int(call.attrs.batch_dims) == 0
+    return int(call.attrs.axis) % len(call.args[0].checked_type.shape) if is_one else None
+
+
 class TransposeOfNothing(Rule):
     """Replace a transpose that only moves axes of extent 1 with a reshape, which costs nothing.
 
@@ -139,4 +194,4 @@ class CombineTransposes(RulePass):
     """
 
     # First what costs nothing: a transpose that others read, too, would be made anew.
-    rules = (TransposeOfNothing, TransposeOfTranspose, TransposeOfReshape)
+    rules = (TransposeOfNothing, TransposeOfTranspose, TransposeOfReshape, TakeOfTranspose)
