@@ -91,11 +91,12 @@ def test_an_output_that_exists(photos, detector_folder, output, clean):
 
 
 def test_an_output_of_a_job_that_could_not_start(photos, detector_folder, tmp_path, output, clean):
-    """It left an empty table, with which no other network could go on, nor begin."""
+    """It leaves nothing with which another network could neither go on nor begin."""
     mod, _ = bright_pixels()  # which is no detector
     runtime.save(tmp_path / "other", runtime.build_library(mod, "llvm"), mod, "llvm")
     with pytest.raises(BatchError, match="no boxes, scores and labels are recognized"):
         batch.detect(photos, output, tmp_path / "other")
+    assert not output.exists()  # it is refused before images are decoded, whose errors would be there
     batch.detect(photos, output, detector_folder("encoded"))
     check(output, clean)
 

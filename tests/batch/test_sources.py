@@ -87,6 +87,15 @@ def test_globs(files):
     assert contents("photos/*.none") == []
 
 
+@pytest.mark.parametrize("pattern", ["photos/**/*.jp*g", "./photos/**/*.jp*g", "**/*.jp*g"])
+def test_a_glob_does_not_go_around_in_a_circle(files, pattern):
+    """As a folder does not: each file was there forty times."""
+    (files / "in" / "around").symlink_to(files)
+    (files / "link").symlink_to(files / "in" / "deep")
+    found = [read for _, read in contents(pattern)]
+    assert sorted(found) == ["b.jpg", "d.jpeg", "d.jpeg"]
+
+
 def test_a_text_file_of_paths(files):
     """Relative to its folder; the same line again is the same image."""
     (files / "list.txt").write_text(f"b.jpg\nin/c.webp\r\n\nb.jpg\n{files / 'z.tif'}\nnowhere.jpg")

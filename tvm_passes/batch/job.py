@@ -22,7 +22,7 @@ from .detector import Batch, Detector, labels_of
 from .errors import BatchError
 from .figures import Figures, Progress, Trace
 from .local import run_in_threads
-from .network import images_of
+from .network import check_detects, images_of
 from .on_ray import Model, run_on_ray
 from .optional import pyarrow, ray
 from .output import Tables, check_same, errors_of_the_disk, is_begun, locked, paths_of
@@ -210,6 +210,7 @@ def _manifest(model: str | os.PathLike[str], **of_gpus: int | None) -> dict[str,
         manifest = runtime.read_manifest(model)
     except runtime.FolderError as error:
         raise BatchError(str(error)) from error
+    check_detects(manifest, model)
     given = [f"--{name}" for name, number in of_gpus.items() if number]
     if given and not _is_for_gpus(manifest):
         target, options = tvm.target.Target(manifest["target"]), " and ".join(given)

@@ -13,7 +13,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Union
 
@@ -164,7 +164,16 @@ def _found(pattern: str) -> tuple[Iterator[str], Path]:
     fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
     base = Path(*parts[:fixed])
     found = sorted(set(glob.iglob(pattern, recursive=True)))
-    return (os.path.relpath(path, base) for path in found if not os.path.isdir(path)), base
+    is_around = lru_cache(maxsize=None)(partial(_is_around, base))
+    files = (path for path in found if not os.path.isdir(path) and not is_around(os.path.dirname(path)))
+    return (os.path.relpath(path, base) for path in files), base
+
+
+def _is_around(base: Path, folder: str) -> bool:
+    """Whether a folder below `base` was reached by a link to one that it is in."""
+    parts = Path(os.path.relpath(folder, base)).parts
+    above = [os.path.realpath(base.joinpath(*parts[:depth])) for depth in range(len(parts) + 1)]
+    return len({*above}) < len(above)
 
 
 def _of_paths(paths: Iterable[str], base: Path) -> Iterator[Item]:
