@@ -1,5 +1,6 @@
 """Every image ends in exactly one of two tables, whatever happens to the job."""
 
+import contextlib
 import errno
 import json
 import os
@@ -10,7 +11,9 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tests.batch.tables import reasons, rows
 from tests.command.networks import bright_pixels, colours
@@ -129,6 +132,21 @@ def test_another_job_than_the_one_that_was_begun(photos, detector_folder, output
     with pytest.raises(BatchError, match=r"was begun with the source .*, not .*day1: give that one"):
         batch.detect(photos / "day1", output, detector_folder("encoded"), resume=True)
     check(output, clean)
+
+
+@pytest.mark.parametrize("ids", [{}, {"image_id": list("abcdefg")}])
+def test_rows_without_ids_are_those_of_the_same_file(photos, detector_folder, output, tmp_path, ids):
+    """Other images in another order would count as done under the numbers of those that were."""
+    images = [(photos / f"{number}.png").read_bytes() for number in (0, 2, 4, 6, 8, 10)] + [b"none"]
+    source = tmp_path / "images.parquet"
+    parquet.write_table(pyarrow.table({"bytes": images, **ids}), source)
+    batch.detect(source, output, detector_folder("encoded"))
+    assert batch.detect(source, output, detector_folder("encoded"), resume=True).done_before == 7
+    ids = {name: values[::-1] for name, values in ids.items()}
+    parquet.write_table(pyarrow.table({"bytes": images[::-1], **ids}), source)
+    refused = pytest.raises(BatchError, match=r"is not as it was when .* numbers as ids: give the same file")
+    with contextlib.nullcontext() if ids else refused:
+        assert batch.detect(source, output, detector_folder("encoded"), resume=True).done_before == 7
 
 
 def test_two_jobs_at_once(photos, detector_folder, output):

@@ -29,7 +29,7 @@ from .output import Tables, check_same, errors_of_the_disk, is_begun, locked, pa
 from .process import Options
 from .processes import run_in_processes
 from .results import Failed, Result, number_of
-from .sources import Source, check_any, count, left_in, named
+from .sources import Source, check_any, count, left_in, named, numbered_rows
 from .table import ROWS, ids_of, parts
 
 # From the ids that are done to all other results.
@@ -139,7 +139,8 @@ def detect(
             source, Path(model), manifest, batch, max_pixels, gpus, processes, decoders, trace is not None
         )
     with errors_of_the_disk(table), locked(table), contextlib.ExitStack() as stack:
-        check_same(table, errors, {"source": named(source), "manifest": manifest["sha256"]})
+        job = {"source": named(source), "rows": numbered_rows(source), "manifest": manifest["sha256"]}
+        check_same(table, errors, job)
         tables = Tables(table, errors, rows_per_part)
         done = {*ids_of(table), *ids_of(errors)}
         done_before = len(done)

@@ -82,6 +82,11 @@ def check_same(table: Path, errors: Path, job: Mapping[str, Any]) -> None:
             f"{table} was begun with the source {before.get('source')}, not {job['source']}: give that one, "
             "or another output"
         )
+    if before.get("rows", job["rows"]) != job["rows"]:
+        raise BatchError(
+            f"{job['source']} is not as it was when {table} was begun, and its rows have only their numbers "
+            "as ids: give the same file, or another output"
+        )
 
 
 @contextlib.contextmanager

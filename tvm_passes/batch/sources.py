@@ -21,7 +21,7 @@ from .decode import SUFFIXES
 from .errors import BadImage, BatchError
 from .item import Item, as_text, check_bytes
 from .optional import pyarrow
-from .packed import PARQUET, TARS, is_packed, of_packed
+from .packed import PARQUET, TARS, is_packed, of_packed, rows_of
 
 WANTED = "a folder, a glob, a text file of paths, a Parquet file, or a tar"
 Source = Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
@@ -70,6 +70,19 @@ def named(source: Source) -> str:
         return os.path.abspath(source)
     digest = hashlib.sha256("\n".join(map(str, source)).encode("utf-8", "surrogateescape")).hexdigest()
     return f"a list of {len(source)} files, of the digest {digest[:16]}"
+
+
+def numbered_rows(source: Source) -> str:
+    """A digest of the Parquet files whose rows have numbers as ids, which are other images in other files.
+
+    "" if there are none.
+    """
+    path = _path(source)
+    if path is not None and path.is_dir():
+        return ""
+    paths, base = (iter([str(path)]), Path()) if path is not None and is_packed(path) else _paths(source)
+    found = [rows_of(base / each) for each in paths if Path(each).suffix.lower() == PARQUET]
+    return hashlib.sha256(" ".join(found).encode()).hexdigest() if any(found) else ""
 
 
 def count(source: Source) -> int | None:
