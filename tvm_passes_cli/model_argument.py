@@ -37,6 +37,8 @@ def _why_it_is_no_model(text: str) -> str | None:
             f"{text} is not read, since unpickling a file may run code in it: give its model as "
             "module:function, or export it to ONNX"
         )
+    if not text:
+        return f"the name of the model is empty: give {KINDS}"
     if path.is_dir():
         return f"{text} is a folder: give {KINDS}"
     program, _, function = text.partition(":")
@@ -50,6 +52,8 @@ def _why_it_is_no_model(text: str) -> str | None:
 
 
 def _why_it_is_not_compiled(text: str) -> str | None:
+    if not text:  # as of a variable that is not set: it is not the folder here
+        return f"the name of the folder is empty: {COMPILED}"
     path = Path(text)
     if (path / "manifest.json").is_file():
         return None

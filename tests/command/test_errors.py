@@ -56,6 +56,9 @@ MODELS = {
     f"{HERE}:takes_a_number": "cannot be called so (missing a required argument: 'number'): give",
     "torchvision:deeplab": "there is deeplabv3_mobilenet_v3_large, deeplabv3_resnet101, deeplabv3_resnet50",
     "math:pi": "is not callable: give a function",
+    "./math:sqrt": "'./math' is not the name of a module: give such as package.module:sqrt",
+    ":sqrt": "'' is not the name of a module",
+    "": "the name of the model is empty: give an ONNX file",
     "math:sqrt(__import__('os').getpid())": "is neither a name nor a call with literals",
     f"{HERE}:number": "returns int: it must return an nn.Module",
     f"{HERE}:upscaler": "has no example inputs: give --size or --input-shape",
@@ -272,6 +275,27 @@ def test_a_target_of_another_machine(tvm_passes_command, files, line):
     answer = tvm_passes_command(*line.split(), "--target", "llvm -mtriple=aarch64-linux-gnu")
     assert answer.status == 1 and "--target: the target is for aarch64-linux-gnu, and this" in answer.error
     assert "Find" not in answer.err
+
+
+@pytest.mark.parametrize(
+    "kind, reason", [("vulkan", "this TVM was built without vulkan"), ("c", "source code")]
+)
+def test_a_target_that_tvm_does_not_build(tvm_passes_command, files, kind, reason):
+    answer = tvm_passes_command("compile", "relu.onnx", "-o", "network", "--target", kind)
+    assert answer.status == 1 and reason in answer.error and 'give "llvm"' in answer.error
+    assert "Find" not in answer.err
+
+
+def test_names_that_are_empty(tvm_passes_command, files):
+    """As those of variables that are not set: an empty path is the current folder."""
+    answer = tvm_passes_command("compile", "relu.onnx", "-o", "")
+    assert answer.status == 1 and "the name of the folder to write is empty: give a name" in answer.error
+    for line in (
+        ["run", "", "--image", "photo.png"],
+        ["serve", ""],
+        ["detect", ".", "-o", "x", "--model", ""],
+    ):
+        assert "the name of the folder is empty: give a folder that" in tvm_passes_command(*line).error
 
 
 def test_a_folder_in_a_file(tvm_passes_command, files):

@@ -1,6 +1,7 @@
 """The errors of `tvm-passes serve`, before anything is started."""
 
 import contextlib
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -71,6 +72,14 @@ def test_the_start_is_shown_until_it_is_ready(tvm_passes_command, tmp_path, monk
     answer = tvm_passes_command("serve", "detector")
     assert answer.status == 130 and steps == ["Start the workers of detector", "end"]
     assert "Serving detector at http://here/" in answer.err and "Stopped." in answer.err
+
+
+def test_a_signal_to_end_is_no_error(tvm_passes_command, tmp_path, monkeypatch):
+    """As `docker stop` and systemd send it; Ray's handler makes it an exit."""
+    (tmp_path / "manifest.json").touch()
+    monkeypatch.setattr("tvm_passes.serve.run", lambda *_, **__: sys.exit(signal.SIGTERM))
+    answer = tvm_passes_command("serve", tmp_path)
+    assert answer.status == 128 + signal.SIGTERM and answer.err.rstrip() == "Stopped."
 
 
 steps = []

@@ -141,7 +141,9 @@ class Figures:
         return Progress(self.images, self.errors, self.total, seconds, self._bound(busy))
 
     def _bound(self, busy: dict[str, float]) -> str | None:
-        """What the threads do most that are busy most of the time."""
+        """What the threads do most that are busy most of the time; None where there was no image."""
+        if not self.images + self.errors:
+            return None
         used = dict.fromkeys(self.threads, 0.0)
         for stage, seconds in busy.items():
             of = BESIDE.get(stage, stage)

@@ -26,6 +26,7 @@ else:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_can_write_folder(args.output)
     folder, target = Path(args.output), target_of(args.target)
     check_is_for_here(target)
     _check_free(folder)
@@ -74,7 +75,6 @@ def _compiled(args: argparse.Namespace, model: Model) -> Compiled:
 
 def _check_free(folder: Path) -> None:
     """Check this before anything that takes time."""
-    check_can_write_folder(folder)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise CommandError(
             f"{folder} contains other files: give a new folder, or one that was compiled to before"

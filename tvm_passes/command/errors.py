@@ -40,6 +40,8 @@ def check_can_write(path: str | Path) -> None:
 
 def check_can_write_folder(path: str | Path) -> None:
     """The same for a folder, which is made with the folders that it is in."""
+    if not os.fspath(path):  # as of a variable that is not set: it is not the folder here
+        raise CommandError("the name of the folder to write is empty: give a name")
     path = Path(path)
     there = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not there.is_dir():

@@ -31,6 +31,9 @@ def run_subcommand(args: argparse.Namespace, interrupts: Sequence[int]) -> int:
         except SystemExit as stop:
             if isinstance(stop.__context__, BrokenPipeError):  # rich's answer to it, as below
                 return 128 + signal.SIGPIPE
+            if stop.code == signal.SIGTERM:  # by Ray's handler of the signal, as `docker stop` sends it
+                say("Stopped.")
+                return 128 + signal.SIGTERM
             # else of a module:function
             say(f"tvm-passes {args.command}: a function that it called ended with sys.exit({stop.code!r})")
             return 1

@@ -207,6 +207,8 @@ def resolve(text: str) -> Any:
     """The object of `module:name`, or the result of calling it for `module:name(literals)`."""
     where, _, call = text.partition(":")
     name, arguments, keywords = _call(call)
+    if not all(part.isidentifier() for part in where.split(".")):
+        raise CommandError(f"'{where}' is not the name of a module: give such as package.module:{name}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # the current folder, as for `python -m`
     try:

@@ -15,7 +15,7 @@ from .compiled_for import remember
 from .libraries import Library, built, signature_of
 from .model import Model, check_options, device_here
 from .params_argument import checked
-from .runs_here import check_is_for_here
+from .runs_here import check_can_be_built, check_is_for_here
 
 
 def compile(
@@ -77,6 +77,5 @@ def _target_of(mod: tvm.IRModule, text: str | tvm.target.Target, caller: str) ->
     """The target, if a module can be compiled for it to what runs."""
     target = target_of(text, caller)
     check_has_main(mod, caller)
-    if target.kind.name == "c":
-        raise ValueError(f'{caller}: the target "c" is source code, which nothing here runs: give "llvm"')
+    check_can_be_built(target, caller)
     return target

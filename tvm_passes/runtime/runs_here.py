@@ -105,9 +105,21 @@ def check_is_for_here(target: tvm.target.Target, caller: str) -> None:
     TVM fails late, in the linker or in LLVM, which may end the process. A triple such as x86_64 names no
     system, and LLVM then writes what Linux links.
     """
+    check_can_be_built(target, caller)
     _check_machine(target, "target", caller)
     if target.host is not None:
         _check_machine(target.host, "target's host", caller)
+
+
+def check_can_be_built(target: tvm.target.Target, caller: str) -> None:
+    """Raise ValueError if this TVM makes nothing that runs for this kind of target."""
+    kind = target.kind.name
+    if kind == "c":
+        raise ValueError(f'{caller}: the target "c" is source code, which nothing here runs: give "llvm"')
+    if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None:
+        raise ValueError(
+            f'{caller}: this TVM was built without {kind}: give "llvm" or such as "cuda -arch=sm_90"'
+        )
 
 
 def _check_machine(target: tvm.target.Target, whose: str, caller: str) -> None:
