@@ -1,13 +1,20 @@
 """Types that are inferred once: skipped are runs of InferType that would change nothing, and no others."""
 
+import gc
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tests.helpers import module
+from tvm_passes import runtime
 from tvm_passes.runtime.typed_once import TypedOnce
 
 import tvm
 from tvm import relay
+
+WEIGHTS = 2**26  # bytes
 
 
 @pytest.fixture
@@ -89,3 +96,21 @@ def test_kernels_do_not_count(ran):
     typed["kernel"] = tvm.tir.PrimFunc([], tvm.tir.Evaluate(0))
     relay.transform.InferType()(typed)
     assert ran == ["InferType"]
+
+
+def test_what_was_compiled_is_freed():
+    """The weights of each network were kept for as long as the process ran."""
+    held = [resident() for _ in range(3) if compile_weights()]
+    assert held[2] - held[1] < WEIGHTS / 2
+
+
+def compile_weights():
+    x = relay.var("x", shape=(WEIGHTS // 4,))
+    mod = module(x, relay.add(x, relay.const(np.random.default_rng(0).random(WEIGHTS // 4, "float32"))))
+    return runtime.build_library(mod, "llvm")
+
+
+def resident():
+    """The bytes of memory that this process has."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

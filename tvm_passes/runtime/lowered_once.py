@@ -23,6 +23,10 @@ class LoweredOnce:
     """Skips these passes where kernels are called already, and there is nothing that they would change."""
 
     def __init__(self) -> None:
+        self.exit_pass_ctx()
+
+    def exit_pass_ctx(self) -> None:
+        """Let go of what was compiled; see `TypedOnce`."""
         self._asked: list[relay.Function] = []
         self._names: set[str] = set()
 

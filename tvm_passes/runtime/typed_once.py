@@ -24,6 +24,10 @@ class TypedOnce:
     """
 
     def __init__(self) -> None:
+        self.exit_pass_ctx()
+
+    def exit_pass_ctx(self) -> None:
+        """Let go of what was compiled: TVM and this hold each other, and are never freed."""
         self._made: dict[int, int] = {}
         self._typed: dict[int, relay.Function] = {}  # by their addresses
 
