@@ -9,7 +9,7 @@ import pytest
 
 from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
 from topi_ext.bootstrap import user_cache
-from topi_ext.conv2d_nhwc import choose_kernel
+from topi_ext.conv2d_nhwc import choose_kernel, onednn
 
 import tvm
 
@@ -28,6 +28,13 @@ def emulated_cuda():
         except CannotEmulate as reason:
             pytest.skip(str(reason))
         yield cuda
+
+
+@pytest.fixture(autouse=True, scope="module")
+def packed_weights():
+    """Those that oneDNN packed for the networks of a file are freed after it: a process keeps up to 4 GB."""
+    yield
+    onednn._of_thread = onednn._OfThread()
 
 
 @pytest.fixture
