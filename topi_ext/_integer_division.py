@@ -18,6 +18,12 @@ from ._tvm import dtype_of, tir
 QUOTIENTS, REMAINDERS = (tir.Div, tir.FloorDiv), (tir.Mod, tir.FloorMod)
 
 
+def toward_zero(dividend: int, divisor: int) -> int:
+    """The quotient of Python's integers, which C rounds so."""
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
 def divided(division: Any, dividend: tir.PrimExpr, divisor: tir.PrimExpr) -> tir.PrimExpr:
     """`division(dividend, divisor)`, by 1 where it has no result: the least integer stays."""
     dtype = dtype_of(dividend)

@@ -81,7 +81,7 @@ def ramp(start: IntExpr, stride: IntExpr, lanes: int) -> IntExpr:
 
 def in_a_row(ib: IRBuilder, buffer: tir.Buffer) -> tuple[BufferVar, str]:
     """The elements of a tensor as a vector, and the integer type of their indices."""
-    size = reduce(mul, (known(extent) or extent for extent in buffer.shape))
+    size = reduce(mul, (known(extent) or extent for extent in buffer.shape), 1)
     index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
     return view(ib, buffer, [tir.const(1, index_type) * size]), index_type
 

@@ -42,11 +42,12 @@ from typing import Any
 
 import numpy as np
 
+from tvm_passes.analysis.elements import array_of
+
 from .terms import (
     NotRead,
     Term,
     Value,
-    array_of,
     axis_from_front,
     elements_of,
     known_numbers,

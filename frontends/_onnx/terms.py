@@ -64,13 +64,6 @@ Value = Any  # a `Term`, or an array of elements
 # --- arrays of elements
 
 
-def array_of(elements: list[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """An array of elements: NumPy would otherwise look for a type of its own."""
-    result = np.empty(len(elements), object)
-    result[:] = elements
-    return result.reshape(shape)
-
-
 def scalar_as_term(array: Value) -> Value:
     """The value itself, but the one element of an array of rank 0 as a term."""
     return array if isinstance(array, Term) or array.ndim else array.item()

@@ -19,12 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import reduce
-from operator import mul
 
 from .._floats import MAGNITUDE, bits, is_nan
-from .._kernel import between
-from .._tvm import Analyzer, BufferVar, IRBuilder, as_bits, assertion, te, tir, view
+from .._kernel import between, in_a_row
+from .._tvm import Analyzer, BufferVar, IRBuilder, as_bits, assertion, te, tir
 from .._types import IntExpr
 from .radix_sort import emit_radix_sort
 
@@ -58,8 +56,8 @@ class _Kernel:
         self.rows = (batch[0] if batch else tir.const(1)).astype("int32")
         self.length, self.size = length.astype("int32"), indices.shape[-1].astype("int32")
         self.total = self.rows * self.length
-        self.inputs = {name: self._flat(buffer) for name, buffer in inputs.items()}
-        self.indices, self.count = self._flat(indices), self._flat(count)
+        self.inputs = {name: in_a_row(self.ib, buffer)[0] for name, buffer in inputs.items()}
+        self.indices, self.count = (in_a_row(self.ib, each)[0] for each in (indices, count))
 
     def emit(self) -> tir.Stmt:
         self.by_score = self._workspace("int32", self.total, "by_score")
@@ -265,11 +263,6 @@ class _Kernel:
                 if not Analyzer().can_prove_equal(extent, expected):
                     message = f"topi_ext.batched_nms: the shapes of boxes and {name} do not match"
                     self.ib.emit(assertion(extent == expected, message))
-
-    def _flat(self, buffer: tir.Buffer) -> BufferVar:
-        """A buffer as if it had one axis."""
-        extent = reduce(mul, buffer.shape, tir.const(1, "int32"))
-        return view(self.ib, buffer, [extent])
 
     def _workspace(self, dtype: str, extent: tir.PrimExpr, name: str) -> BufferVar:
         return self.ib.allocate(dtype, te.max(extent, 1), name, scope="global")

@@ -35,12 +35,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
-from operator import mul
 from typing import NamedTuple
 
-from .._kernel import local, variables
-from .._tvm import BufferVar, IRBuilder, tir, view
+from .._kernel import in_a_row, local, variables
+from .._tvm import BufferVar, IRBuilder, tir
 from .._types import IntExpr
 from .._warp import from_lane
 from . import tensor_core
@@ -67,7 +65,8 @@ class Block:
         thread: tir.PrimExpr,
     ) -> None:
         self.ib, self.plan, self.problem, self.thread = ib, plan, plan.problem, thread
-        self.buffers = {name: self._flat(buffer) for name, buffer in buffers.items()}  # in global memory
+        # Of those in global memory, the elements.
+        self.buffers = {name: in_a_row(ib, buffer)[0] for name, buffer in buffers.items()}
         self.c_type = tensor_core.C_TYPES[self.problem.dtype]
         # `number` is counted among the blocks with the same filters.
         self.number, column_block = split(number, plan.column_blocks)
@@ -82,11 +81,6 @@ class Block:
         self.member, self.lane = (tir.truncmod(thread, extent) for extent in (plan.team_threads, 32))
         self.warp_in_columns, self.warp_in_pixels = split(self.warp, plan.warps[0])
         self._map_shared_memory()
-
-    def _flat(self, buffer: tir.Buffer) -> BufferVar:
-        """A buffer as if it had one axis."""
-        extent = reduce(mul, buffer.shape, tir.const(1, "int32"))
-        return view(self.ib, buffer, [extent])
 
     # --- shared memory
 

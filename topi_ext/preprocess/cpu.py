@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from .._floats import Locals
+from .._kernel import in_a_row
 from .._tvm import BufferVar, IRBuilder, te, tir
 from .._types import IntExpr
-from .kernel import Place, all_of, beginnings, between, flat, lined_up, normalisation, place
+from .kernel import Place, all_of, beginnings, between, lined_up, normalisation, place
 from .problem import Problem
 
 LANES = 16
@@ -34,7 +35,7 @@ def preprocess(problems: Sequence[Problem], images: Sequence[te.Tensor]) -> te.T
 class _Images:
     def __init__(self, ib: IRBuilder, problem: Problem, image: tir.Buffer, output: tir.Buffer) -> None:
         self._ib, self._problem, self._local = ib, problem, Locals(ib, "global")
-        self._image, self._output = flat(ib, image), flat(ib, output)
+        self._image, self._output = (in_a_row(ib, each)[0] for each in (image, output))
 
     def emit(self, count: tir.PrimExpr, begin: IntExpr) -> None:
         """These images, which are those of the result from `begin` on."""

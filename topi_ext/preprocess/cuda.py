@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from math import prod
 
 from .._floats import Locals
-from .._kernel import ceil_div, launch, local
+from .._kernel import ceil_div, in_a_row, launch, local
 from .._tvm import IRBuilder, te, tir
 from .._types import IntExpr
-from .kernel import Place, all_of, beginnings, between, flat, lined_up, normalisation, place
+from .kernel import Place, all_of, beginnings, between, lined_up, normalisation, place
 from .problem import Problem
 
 THREADS = 128
@@ -61,7 +61,7 @@ class _Images:
 
     def __init__(self, ib: IRBuilder, problem: Problem, image: tir.Buffer, output: tir.Buffer) -> None:
         self._ib, self._problem, self._local = ib, problem, Locals(ib, "local")
-        self._image, self._output = flat(ib, image), flat(ib, output)
+        self._image, self._output = (in_a_row(ib, each)[0] for each in (image, output))
         height, width = problem.padded_size
         self._interleaved = problem.padded_channels if problem.layout == "NHWC" else 1
         self._row_length = width * self._interleaved

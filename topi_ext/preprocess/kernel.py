@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import mul
 
 from .._floats import Locals
 from .._kernel import clamp
-from .._tvm import BufferVar, IRBuilder, te, tir, view
+from .._tvm import te, tir
 from .._types import IntExpr
 from .problem import Problem
 
@@ -70,12 +68,6 @@ def all_of(images: Sequence[te.Tensor]) -> IntExpr:
 def beginnings(images: Sequence[te.Tensor]) -> list[IntExpr]:
     """For each tensor, the number of its first image among those of all."""
     return [0, *(all_of(images[:number]) for number in range(1, len(images)))]
-
-
-def flat(ib: IRBuilder, buffer: tir.Buffer) -> BufferVar:
-    """A buffer along one axis, of as many elements as it may have."""
-    size = reduce(mul, buffer.shape, tir.const(1, "int64"))
-    return view(ib, buffer, [size])
 
 
 def lined_up(start: IntExpr, lanes: int) -> IntExpr:

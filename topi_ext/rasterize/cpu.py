@@ -8,12 +8,10 @@ flipped, which stands for all to its right; once a polygon has all its edges, cr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import mul
 
 from .._floats import Locals
-from .._kernel import ceil_div, clamp
-from .._tvm import BufferVar, IRBuilder, te, tir, trailing_zeros, view
+from .._kernel import ceil_div, clamp, in_a_row
+from .._tvm import BufferVar, IRBuilder, te, tir, trailing_zeros
 from .kernel import (
     REACH,
     TABLE,
@@ -189,7 +187,7 @@ class _Planes:
 
     def write(self, out: tir.Buffer, number: tir.PrimExpr) -> None:
         """As the planes of the result from this number on, of as many."""
-        ib, flat = self.ib, _flat(self.ib, out)
+        ib, flat = self.ib, in_a_row(self.ib, out)[0]
         with ib.for_range(0, self.count, "plane") as plane:
             start = (number.astype("int64") * self.count + plane) * self.pixels
             with ib.for_range(0, self.pixels, "pixel") as pixel:
@@ -197,7 +195,7 @@ class _Planes:
 
     def interleave(self, out: tir.Buffer, sample: tir.PrimExpr, mostly_empty: bool) -> None:
         """As the channels of the result's image of a sample; `mostly_empty`: look for what is not."""
-        ib, flat = self.ib, _flat(self.ib, out)
+        ib, flat = self.ib, in_a_row(self.ib, out)[0]
         first = sample.astype("int64") * (self.pixels * self.count)
         with ib.for_range(0, self.size // LANES, "group") as group:
             pixels = te.min(self.pixels - group * LANES, LANES)
@@ -377,12 +375,6 @@ def _bounds(ib: IRBuilder, local: Locals, points: BufferVar, contours: Contours)
     with ib.for_range(0, contours.count, "shape", kind="parallel") as shape:
         bounds.note(points, shape, *contours.span(shape))
     return bounds
-
-
-def _flat(ib: IRBuilder, out: tir.Buffer) -> BufferVar:
-    """A buffer as if it had one axis."""
-    size = reduce(mul, out.shape, tir.const(1, "int64"))
-    return view(ib, out, [size])
 
 
 def _word(value: int) -> tir.PrimExpr:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .._integer_division import toward_zero
+
 ONE = 1 << 16
 HALF = ONE >> 1
 SUBPIXELS = 512  # of a pixel, to which corners are truncated
@@ -178,7 +180,7 @@ def inside(contours: Sequence[np.ndarray], image_size: Sequence[int]) -> np.ndar
     for corners in contours:
         for (x0, y0), (x1, y1) in zip(np.roll(corners, 1, axis=0).tolist(), corners.tolist()):
             if y0 != y1:
-                slope = divide(x1 - x0, y1 - y0)
+                slope = toward_zero(x1 - x0, y1 - y0)
                 x, top, bottom = (x0, y0, y1) if y0 < y1 else (x1, y1, y0)
                 rows = np.arange(max(top, 0), min(bottom, height))
                 at = x + (rows - top) * slope
@@ -186,12 +188,6 @@ def inside(contours: Sequence[np.ndarray], image_size: Sequence[int]) -> np.ndar
                 exact = (at % ONE == 0) & (at >= 0) & (at >> 16 < width)
                 on_edge[rows[exact], at[exact] >> 16] = True
     return (crossings.cumsum(axis=1)[:, :width] % 2 == 1) | on_edge
-
-
-def divide(a: int, b: int) -> int:
-    """Integers, toward zero."""
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
 
 
 # --- lines
@@ -216,7 +212,7 @@ def draw_line(image: np.ndarray, p: np.ndarray, q: np.ndarray, color: Sequence[i
     u1, v1, u2, v2 = (x1, y1, x2, y2) if flat else (y1, x1, y2, x2)
     if u2 < u1:
         u1, v1, u2, v2 = u2, v2, u1, v1
-    step = divide(v2 - v1 << 16, u2 - u1 | 1)
+    step = toward_zero(v2 - v1 << 16, u2 - u1 | 1)
     u2 += ONE
     last = (u2 >> 16) - (u1 >> 16)
     k = np.arange(last + 1)
@@ -263,19 +259,19 @@ def clip_line(ends: Sequence[int], right: int, bottom: int) -> tuple[int, int, i
     if first & second == 0 and first | second:
         if first & 12:
             edge = 0 if first < 8 else bottom
-            x1, y1 = x1 + divide((edge - y1) * (x2 - x1), y2 - y1), edge
+            x1, y1 = x1 + toward_zero((edge - y1) * (x2 - x1), y2 - y1), edge
             first = beyond_sides(x1)
         if second & 12:
             edge = 0 if second < 8 else bottom
-            x2, y2 = x2 + divide((edge - y2) * (x2 - x1), y2 - y1), edge
+            x2, y2 = x2 + toward_zero((edge - y2) * (x2 - x1), y2 - y1), edge
             second = beyond_sides(x2)
         if first & second == 0 and first | second:
             if first:
                 edge = 0 if first == 1 else right
-                x1, y1 = edge, y1 + divide((edge - x1) * (y2 - y1), x2 - x1)
+                x1, y1 = edge, y1 + toward_zero((edge - x1) * (y2 - y1), x2 - x1)
                 first = 0
             if second:
                 edge = 0 if second == 1 else right
-                x2, y2 = edge, y2 + divide((edge - x2) * (y2 - y1), x2 - x1)
+                x2, y2 = edge, y2 + toward_zero((edge - x2) * (y2 - y1), x2 - x1)
                 second = 0
     return None if first | second else (x1, y1, x2, y2)

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
+from .._integer_division import toward_zero
 from .._tvm import PrimExpr, tir
 
 LENGTH = "length"  # (LENGTH, place of the tensor, axis)
@@ -37,11 +38,6 @@ class _Functions(NamedTuple):
     where: Callable[[Any, Any, Any], Any]
 
 
-def _truncated(left: int, right: int) -> int:
-    quotient = abs(left) // abs(right)
-    return quotient if (left < 0) == (right < 0) else -quotient
-
-
 ANYWHERE: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda left, right: left + right,
     "subtract": lambda left, right: left - right,
@@ -68,8 +64,8 @@ OF_NUMBERS = _Functions(
         "maximum": max,
         "floor_divide": lambda left, right: left // right,
         "floor_mod": lambda left, right: left % right,
-        "divide": _truncated,
-        "mod": lambda left, right: left - right * _truncated(left, right),
+        "divide": toward_zero,
+        "mod": lambda left, right: left - right * toward_zero(left, right),
     },
     lambda condition, yes, no: yes if condition else no,
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from tvm import relay
 
 from ..engine.expressions import constant, op_name, shape_of_type, type_of
 from ..engine.graph import Graph
+from .elements import array_of
 from .evaluate import TABLE, NotFolded, apply, move
 from .operators import Elements, known_of
 
@@ -159,10 +160,10 @@ def _values(node: relay.Expr, inputs: list[Any], dtypes: tuple[str, ...]) -> Any
         return None
     value = constant(node)
     if value is not None:
-        return _array(value.ravel().tolist(), shape)
+        return array_of(value.ravel().tolist(), shape)
     result = _result(node, inputs) if isinstance(node, relay.Call) else None
     if result is None or result.size != int(np.prod(shape)):
-        result = _array([UNKNOWN] * int(np.prod(shape)))
+        result = array_of([UNKNOWN] * int(np.prod(shape)))
     return result.reshape(shape)
 
 
@@ -193,7 +194,7 @@ def _without_overflow(values: np.ndarray | None, dtype: str) -> np.ndarray | Non
         return values
     limits = np.iinfo(dtype) if dtype != "bool" else _BOOL
     fits = (not isinstance(value, int) or limits.min <= value <= limits.max for value in values.flat)
-    return _array((value if fit else UNKNOWN for value, fit in zip(values.flat, fits)), values.shape)
+    return array_of((value if fit else UNKNOWN for value, fit in zip(values.flat, fits)), values.shape)
 
 
 def _moved(call: relay.Call, inputs: list[Any]) -> np.ndarray:
@@ -212,7 +213,7 @@ def _moved(call: relay.Call, inputs: list[Any]) -> np.ndarray:
         for place, (arg, values) in enumerate(zip(call.args, inputs))
     ]
     places = move(call, type_of(call), parts)
-    return _array((elements[place] for place in places.flat), places.shape)
+    return array_of((elements[place] for place in places.flat), places.shape)
 
 
 def _computed(call: relay.Call, inputs: list[Any], one_by_one: bool) -> np.ndarray:
@@ -224,7 +225,7 @@ def _computed(call: relay.Call, inputs: list[Any], one_by_one: bool) -> np.ndarr
     result = apply(call, type_of(call), arrays)
     is_known = np.broadcast_to(np.logical_and.reduce(np.broadcast_arrays(*known)), result.shape)
     pairs = zip(result.ravel().tolist(), is_known.flat)
-    return _array((value if known else UNKNOWN for value, known in pairs), result.shape)
+    return array_of((value if known else UNKNOWN for value, known in pairs), result.shape)
 
 
 def _numbers(arg: relay.Expr, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -243,29 +244,21 @@ def _all_numbers(arg: relay.Expr, values: Any) -> Any:
     return numbers
 
 
-def _array(values: Iterable[Element], shape: tuple[int, ...] | None = None) -> np.ndarray:
-    values = list(values)
-    result = np.empty(len(values), object)
-    for place, value in enumerate(values):  # one by one: NumPy would take a Dim apart, as it is a tuple
-        result[place] = value
-    return result if shape is None else result.reshape(shape)
-
-
 def _shape_of(node: relay.Expr) -> np.ndarray | None:
     tensor = node.args[0]
-    return _array(length(tensor, axis) for axis in range(len(type_of(tensor).shape)))
+    return array_of(length(tensor, axis) for axis in range(len(type_of(tensor).shape)))
 
 
 def _ndarray_size(node: relay.Expr) -> np.ndarray | None:
     shape = shape_of_type(type_of(node.args[0]))
-    return None if shape is None else _array([int(np.prod(shape))], ())
+    return None if shape is None else array_of([int(np.prod(shape))], ())
 
 
 def _elementwise(function: Callable[..., Element]) -> Callable:
     def handler(_: relay.Expr, *values: np.ndarray) -> np.ndarray:
         shape = np.broadcast_shapes(*(value.shape for value in values))
         columns = [np.broadcast_to(value, shape).ravel() for value in values]
-        return _array((function(*row) for row in zip(*columns)), shape)
+        return array_of((function(*row) for row in zip(*columns)), shape)
 
     return handler
 
@@ -368,11 +361,11 @@ def _size(call: relay.Call) -> int:
 
 
 def _filled(value: int) -> Callable:
-    return lambda call: _array(np.full(_size(call), value, type_of(call).dtype).tolist())
+    return lambda call: array_of(np.full(_size(call), value, type_of(call).dtype).tolist())
 
 
 def _full(call: relay.Call, value: np.ndarray) -> np.ndarray:
-    return _array(list(value.flat) * _size(call))
+    return array_of(list(value.flat) * _size(call))
 
 
 def _cast(call: relay.Call, data: np.ndarray) -> np.ndarray:
@@ -381,7 +374,7 @@ def _cast(call: relay.Call, data: np.ndarray) -> np.ndarray:
 
 
 def _reduced(function: Callable[[Element, Element], Element]) -> Callable:
-    return lambda _, data: _array([functools.reduce(function, data.flat)]) if data.size else None
+    return lambda _, data: array_of([functools.reduce(function, data.flat)]) if data.size else None
 
 
 _MOVED_OPERANDS = {"copy": (0,), "scatter_elements": (0, 2)}  # for all others, the first

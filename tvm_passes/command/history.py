@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
 
+from ..engine.in_order import passes_in_order
 from ..engine.report import Outcome, PassReport, Report, recording
 from .node import Node
 
@@ -63,7 +64,7 @@ def apply_and_track(
         range(len(first))
     )  # for each current node, its index in `first`, or None
     steps: list[Step] = []
-    for each in _flat(passes):
+    for each in passes_in_order(passes):
         name = str(each.info.name)
         on_step(name)
         start = time.perf_counter()
@@ -91,16 +92,6 @@ def apply_and_track(
 def operators(nodes: Iterable[Node]) -> Counter[str]:
     """The number of calls of each operator."""
     return Counter(node.op for node in nodes if not node.op.startswith("("))
-
-
-def _flat(passes: tvm.transform.Pass) -> Iterator[tvm.transform.Pass]:
-    """The passes of nested sequences, in order; all have level 0, so TVM would skip none of them."""
-    parts = getattr(passes, "passes", None)
-    if parts is None:
-        yield passes
-        return
-    for part in parts:
-        yield from _flat(part)
 
 
 def _carry(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import length_hint
 from typing import Union
 
@@ -23,6 +23,7 @@ from ..convolution.fused_call import FusedCall
 from ..convolution.identify_weights import IdentifyWeights
 from ..engine.expressions import constant, known_shape, location, op_name, static_shape
 from ..engine.graph import Graph
+from ..engine.in_order import passes_in_order
 from ..progress import progress_bar
 from ..runtime.params_argument import checked
 from .calibration import MIN_SNR, Calibration, CalibrationError, Observed
@@ -215,19 +216,11 @@ def _before(passes: tvm.transform.Sequential) -> tvm.transform.Sequential:
     if not isinstance(passes, tvm.transform.Pass):
         raise TypeError(f"calibrate: passes must be a pipeline, not {type(passes).__name__}: {GIVE}")
     before: list[tvm.transform.Pass] = []
-    for each in _flat(passes):
+    for each in passes_in_order(passes):
         if each.info.name == InInt8.__name__:
             return tvm.transform.Sequential(before)
         before.append(each)
     raise ValueError(f"calibrate: the pipeline has no InInt8: {GIVE}")
-
-
-def _flat(passes: tvm.transform.Pass) -> Iterator[tvm.transform.Pass]:
-    if not isinstance(passes, tvm.transform.Sequential):
-        yield passes
-        return
-    for each in passes.passes:
-        yield from _flat(each)
 
 
 def _tensors(conv: relay.Call) -> list[relay.Expr]:

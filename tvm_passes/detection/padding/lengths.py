@@ -10,6 +10,7 @@ import numpy as np
 
 from tvm import relay
 
+from ...analysis.elements import array_of
 from ...analysis.evaluate import NotFolded, move
 from ...analysis.operators import Elements, known_of
 from ...engine.expressions import constant, op_name, shape_of_type, type_of
@@ -131,17 +132,17 @@ def _elements(node: relay.Expr, of: Callable, shape_of: Callable) -> Any:
         return [of(field) for field in node.fields]
     value = constant(node)
     if value is not None and value.dtype.kind in "iub":
-        return _array(value.ravel().tolist(), value.shape)
+        return array_of(value.ravel().tolist(), value.shape)
     name = op_name(node)
     if name == "shape_of":
         elements = shape_of(node.args[0])
-        return _array(elements, (len(elements),))
+        return array_of(elements, (len(elements),))
     if name == "cast" and "int" in type_of(node).dtype:
         return of(node.args[0])
     if name in COMPUTED:
         operands = np.broadcast_arrays(*map(of, node.args))
         rows = zip(*(operand.ravel() for operand in operands))
-        return _array([COMPUTED[name](*row) for row in rows], operands[0].shape)
+        return array_of([COMPUTED[name](*row) for row in rows], operands[0].shape)
     shape = shape_of_type(type_of(node)) if isinstance(node, relay.Call) else None
     if shape is None or known_of(node).elements not in (Elements.SAME, Elements.MOVED, Elements.TAKEN):
         raise NotStatic(DEPENDS)
@@ -150,9 +151,3 @@ def _elements(node: relay.Expr, of: Callable, shape_of: Callable) -> Any:
         return move(node, type_of(node), [of(data), *(of(index).astype("int64") for index in indices)])
     except (NotFolded, TypeError):
         raise NotStatic(DEPENDS) from None
-
-
-def _array(values: list[Any], shape: tuple[int, ...]) -> np.ndarray:
-    result = np.empty(len(values), object)
-    result[:] = values
-    return result.reshape(shape)
