@@ -122,6 +122,7 @@ def fixed_to_one_image(path):
 
 BROKEN = {  # what is done to a file, and what is said of it
     "half": (lambda path: path.read_bytes()[: path.stat().st_size // 2], "is not an ONNX model"),
+    "empty": (lambda path: b"", "it has no graph"),
     "noise": (lambda path: bytes(range(256)), "is not an ONNX model"),
     "not UTF-8": (lambda path: path.read_bytes().replace(b"image", b"pictu\xffe"), "image.onnx|UTF-8"),
     "cycle": (

@@ -151,10 +151,12 @@ class OnnxModel:
             self.shapes = {name: (*before, *args.size)}
 
     def _only_input(self) -> tuple[str, list[int | None]] | None:
-        """Its name and its lengths; None if the file cannot be read."""
+        """Its name and its lengths; None if the file is no model that can be read."""
         try:
             graph = onnx.load(str(self.path), load_external_data=False).graph
         except (DecodeError, OSError):
+            return None
+        if not graph.node:  # an empty file is an empty graph, too
             return None
         weights = {tensor.name for tensor in graph.initializer}
         inputs = {value.name: value.type.tensor_type.shape for value in graph.input}
