@@ -210,6 +210,10 @@ def test_sources_without_images(files, tmp_path):
     for source in (str(files / "*.jpeg"), tmp_path / "no paths.txt", []):
         with pytest.raises(BatchError, match="there are no images in"):
             check_any(source)
+    (tmp_path / "shards").mkdir()
+    write_parquet(tmp_path / "shards" / "0.parquet", bytes=[b"1"])
+    with pytest.raises(BatchError, match=r"shards: give '.*shards/\*.parquet' for the files that have them"):
+        check_any(tmp_path / "shards")
     check_any(files)
     check_any(write_parquet(tmp_path / "no rows.parquet", bytes=[]))  # as of one shard of many
 

@@ -51,7 +51,14 @@ def check_any(source: Source) -> None:
     if path is not None and not path.is_dir() and is_packed(path):
         return
     if next(left_in(source, ()), None) is None:
-        raise BatchError(f"there are no images in {source or 'an empty list'}: give {WANTED}")
+        raise BatchError(f"there are no images in {source or 'an empty list'}: give {_instead_of(path)}")
+
+
+def _instead_of(path: Path | None) -> str:
+    """What to give in place of a source without images, which may be a folder of files that have them."""
+    packed = filter(is_packed, path.iterdir()) if path is not None and path.is_dir() else iter(())
+    first = next(packed, None)
+    return WANTED if first is None else f"'{path}/*{first.suffix}' for the files that have them"
 
 
 def left_in(source: Source, done: Collection[str], folder: Path = Path()) -> Iterator[Item]:
