@@ -71,6 +71,27 @@ def test_one_window_that_may_be_beside_the_image(given):
     )
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"padding": 9, "dilation": 3},
+        {"padding": (5, 9, 12, 7), "dilation": (3, 4), "strides": (2, 1)},
+    ],
+    ids=str,
+)
+def test_depthwise_windows_that_reach_far_beside_the_image(given, monkeypatch):
+    """Of which oneDNN has fast kernels without padding only: images are copied to where their edges are."""
+    monkeypatch.setattr(onednn, "_of_thread", onednn._OfThread())
+    given = options(groups=24, activation="relu", **given)
+    case = Case((19, 17), 24, 24, kernel=(7, 7), batch=2, dtype="float32", residual=True, **given)
+    executor = executor_of(case.function(case.arrays()))
+    for seed in range(2):  # the first call leaves nothing beside the images of the second
+        arrays = {name: np.roll(array, seed) for name, array in case.arrays().items()}
+        np.testing.assert_allclose(ran(executor, arrays), case.expected(arrays), **CLOSE)
+    (convolution,) = onednn._of_thread.convolutions.values()
+    assert isinstance(convolution, onednn._WithEdges)
+
+
 def test_bfloat16():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     case = Case((9, 11), 16, 24, dtype="bfloat16", residual=True, **options(activation="relu"))

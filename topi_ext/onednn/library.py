@@ -28,7 +28,7 @@ ALIGNMENT = 64  # bytes
 # The numbers of dnnl_types.h
 _UNIMPLEMENTED = 3
 _CPU, _IN_ORDER, _INFERENCE, _DIRECT, _ANY_FORMAT = 1, 1, 96, 1, 1
-_WEIGHTS_OF, _SCRATCHPAD_OF = 131, 136  # what a primitive is asked for
+_NAME, _WEIGHTS_OF, _SCRATCHPAD_OF = 8, 131, 136  # what a primitive is asked for
 _SCRATCHPAD_OF_USER = 1
 _END_OF_LAYOUT = "dnnl_memory_desc_destroy"
 _AVX512 = 0x27
@@ -222,6 +222,13 @@ class Primitive:
         self._description = made(create, *arguments, until="dnnl_primitive_desc_destroy")
         self.handle = made("dnnl_primitive_create", self._description, until="dnnl_primitive_destroy")
         self.scratchpad = Buffer(self._asked(_SCRATCHPAD_OF))
+
+    @property
+    def is_for_depthwise(self) -> bool:
+        """Whether it is one of those for depthwise convolutions, by its name: brdgmm_dw, or jit_dw."""
+        name = ctypes.c_char_p()
+        call("dnnl_primitive_desc_query", self._description, _NAME, 0, ctypes.byref(name))
+        return b"dw" in (name.value or b"")
 
     @property
     def weights(self) -> Handle:
