@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import reduce
-from operator import mul
+from operator import add, mul
 
 from ._register import known
 from ._tvm import BufferVar, DataType, IRBuilder, dtype_of, storage_sync, te, tir, view
@@ -106,3 +106,17 @@ def in_vectors(ib: IRBuilder, count: int, *lanes: int) -> Iterator[tuple[tir.Pri
             with ib.for_range(0, (end - begin) // length, "vector") as vector:
                 yield vector * length + begin, length
         begin = end
+
+
+def total_of(
+    partial: BufferVar, lanes: int, combine: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr] = add
+) -> tir.PrimExpr:
+    """The sum of a vector in an array, which it overwrites: half is added to the other until one is left.
+
+    For a loop over the lanes, LLVM would keep the array in memory, also while vectors are added to it.
+    """
+    while lanes > 1:
+        lanes //= 2
+        half = ramp(0, 1, lanes)
+        partial[half] = combine(partial[half], partial[ramp(lanes, 1, lanes)])
+    return partial[0]

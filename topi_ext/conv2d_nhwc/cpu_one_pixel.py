@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import tvm
 
 from .._floats import Locals, spread
-from .._kernel import bytes_of, in_a_row, in_vectors, ramp
+from .._kernel import bytes_of, in_a_row, in_vectors, ramp, total_of
 from .._tvm import BufferVar, IRBuilder, te, tir, topi
 from .epilogue import finish
 from .problem import Problem
@@ -97,7 +97,7 @@ class _Filters:
                 partial[some] = partial[some] + pixels * self._weight[ramp(start, 1, lanes)]
         totals = self.ib.allocate("float32", count, "totals", scope="global")
         for number, partial in enumerate(sums):
-            totals[number] = _total(partial)
+            totals[number] = total_of(partial, LANES)
         once = functools.partial(self.local, "value")
         activations = self.problem.activation.name, self.problem.final_activation.name
         lanes = 1 if "gelu" in activations else count  # TVM has no erf of vectors for LLVM
@@ -111,13 +111,3 @@ class _Filters:
         partial = self.ib.allocate("float32", LANES, "partial", scope="global")
         partial[ramp(0, 1, LANES)] = spread(tir.const(0.0, "float32"), LANES)
         return partial
-
-
-def _total(partial: BufferVar) -> tir.PrimExpr:
-    """The sum of a vector, half of which is added to the other until one number is left."""
-    lanes = LANES
-    while lanes > 1:
-        lanes //= 2
-        half = ramp(0, 1, lanes)
-        partial[half] = partial[half] + partial[ramp(lanes, 1, lanes)]
-    return partial[0]

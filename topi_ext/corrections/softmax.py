@@ -18,14 +18,14 @@ from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 
 from .._floats import Locals, spread
-from .._kernel import in_a_row, in_vectors, ramp
+from .._kernel import in_a_row, in_vectors, ramp, total_of
 from .._register import known
 from .._rows import Kernel, Row, Rows, of_rows, schedule_of_rows
 from .._strategy import generic
 from .._tvm import BufferVar, IRBuilder
 
 FLOATS = ("float32", "float16", "bfloat16")
-LANES = 16  # of a vector, on CPUs
+LANES, FEW_LANES = 16, 4  # of a vector on CPUs, and of those of what is left over
 
 
 def softmax(data: te.Tensor, axis: int, is_log: bool) -> te.Tensor:
@@ -131,13 +131,10 @@ def _emit_row(
         """What `add` makes of the values at all vectors of the row."""
         parts = ib.allocate("float32", LANES, "parts", scope="global")
         parts[every] = spread(first, LANES)
-        for at, lanes in in_vectors(ib, channels, LANES):
+        for at, lanes in in_vectors(ib, channels, LANES, FEW_LANES):
             some = ramp(0, 1, lanes)
             parts[some] = add(parts[some], value(start + at, lanes))
-        total = local.variable("total", first)
-        with ib.for_range(0, LANES, "lane") as lane:
-            total[0] = add(total[0], parts[lane])
-        return local("whole", total[0])
+        return local("whole", total_of(parts, LANES, add))
 
     def less_than_top(at: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
         return given[ramp(at, 1, lanes)] - spread(top, lanes)
@@ -151,7 +148,7 @@ def _emit_row(
     top = reduced(tir.min_value("float32"), te.max, lambda at, lanes: given[ramp(at, 1, lanes)])
     total = reduced(tir.const(0.0, "float32"), lambda a, b: a + b, exponential)
     last = local("log", te.log(total)) if is_log else local("factor", tir.const(1.0, "float32") / total)
-    for at, lanes in in_vectors(ib, channels, LANES):
+    for at, lanes in in_vectors(ib, channels, LANES, FEW_LANES):
         some, each = ramp(start + at, 1, lanes), spread(last, lanes)
         result[some] = less_than_top(start + at, lanes) - each if is_log else result[some] * each
 

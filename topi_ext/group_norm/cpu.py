@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from .._floats import Locals, spread, vector_type
-from .._kernel import between, in_a_row, most_lanes, ramp
+from .._kernel import between, in_a_row, most_lanes, ramp, total_of
 from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir
 from ..conv2d_nhwc.epilogue import activate
 from .problem import Problem
@@ -61,9 +61,11 @@ class _Groups:
                 sums[some] = sums[some] + value
                 squares[some] = squares[some] + value * value
             number = self.local("number", tir.Cast("float64", count))
-            mean = self.local("mean", self._total(sums) / number)
+            mean = self.local("mean", total_of(sums, self._lanes) / number)
             # Of zero and NaN, LLVM keeps the second.
-            variance = te.max(tir.const(0.0, "float64"), self._total(squares) / number - mean * mean)
+            variance = te.max(
+                tir.const(0.0, "float64"), total_of(squares, self._lanes) / number - mean * mean
+            )
             root = tir.sqrt(variance + self.local.exact(problem.epsilon, "float64"))
             factor = self.local("factor", (tir.const(1.0, "float64") / root).astype("float32"))
             center = self.local("center", mean.astype("float32"))
@@ -74,12 +76,6 @@ class _Groups:
         array = self.ib.allocate("float64", self._lanes, name, scope="global")
         array[ramp(0, 1, self._lanes)] = spread(tir.const(0.0, "float64"), self._lanes)
         return array
-
-    def _total(self, array: BufferVar) -> tir.PrimExpr:
-        total = self.local.variable("total", tir.const(0.0, "float64"))
-        with self.ib.for_range(0, self._lanes, "lane") as lane:
-            total[0] = total[0] + array[lane]
-        return total[0]
 
     def _vectors(self, image: tir.PrimExpr, group: tir.PrimExpr) -> Iterator[_Vector]:
         ib, problem, lanes = self.ib, self.problem, self._lanes

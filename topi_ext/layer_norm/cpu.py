@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from .._floats import Locals, lanes_of, spread, vector_type
-from .._kernel import between, ceil_div, in_a_row, in_vectors, ramp
+from .._kernel import between, ceil_div, in_a_row, in_vectors, ramp, total_of
 from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir
 from .problem import Problem
 
-LANES = 16  # of channels that are side by side
+LANES, FEW_LANES = 16, 4  # of channels that are side by side, and of those that are left over
 PIXELS = 32  # that are side by side, where channels are not
 
 
@@ -47,15 +47,15 @@ class _Norm:
 
     def emit_rows(self) -> None:
         channels = self.problem.rows.channels
-        lanes = LANES if self._has_vectors and channels >= LANES else 1
+        lanes = [LANES, FEW_LANES] if self._has_vectors and channels >= LANES else [1]
         with self.ib.for_range(0, self.problem.rows.outer, "row", kind="parallel") as row:
             start = self.local("start", row.astype(self._index_type) * channels)
 
             def vectors() -> Iterator[_Vector]:
-                for c, some in in_vectors(self.ib, channels, lanes):
+                for c, some in in_vectors(self.ib, channels, *lanes):
                     yield _Vector(start + c, some, c, some)
 
-            self._normalize(vectors, lanes, is_one_row=True)
+            self._normalize(vectors, lanes[0], is_one_row=True)
 
     def emit_pixels(self) -> None:
         ib, inner = self.ib, self.problem.rows.inner
@@ -92,10 +92,7 @@ class _Norm:
                 sums[some] = sums[some] + function(self._read("data", vector.at, vector.lanes))
             if not is_one_row or lanes == 1:
                 return self.local("mean", sums[every] / spread(count, lanes))
-            total = self.local.variable("total", tir.const(0.0, "float32"))
-            with ib.for_range(0, lanes, "lane") as lane:
-                total[0] = total[0] + sums[lane]
-            return self.local("mean", total[0] / count)
+            return self.local("mean", total_of(sums, lanes) / count)
 
         mean = mean_of(lambda value: value)
         variance = mean_of(lambda value: _squared(value - spread(mean, lanes_of(value))))
