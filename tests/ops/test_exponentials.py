@@ -1,4 +1,4 @@
-"""The exponential and the error function: within their bounds in float32, exact in float64."""
+"""Exponential, hyperbolic tangent, error function: within their bounds in float32, exact in float64."""
 
 import math
 
@@ -40,6 +40,22 @@ def test_exp_of_float32(count):
     with np.errstate(over="ignore"):
         expected = np.exp(array.astype("float64")).astype("float32")
     np.testing.assert_allclose(computed(relay.exp, array), expected, rtol=3e-7, atol=1e-44)
+
+
+@pytest.mark.parametrize("count", [7, 4096])
+def test_tanh_of_float32(count):
+    """With and without vectors; NaN stays NaN, and so does the sign of 0."""
+    array = np.linspace(-12, 12, count).astype("float32")
+    array[:5] = np.nan, np.inf, -np.inf, -0.0, 1e-8
+    found = computed(relay.tanh, array)
+    np.testing.assert_allclose(found, np.tanh(array.astype("float64")), rtol=5e-7)
+    assert np.signbit(found[3])
+
+
+def test_tanh_of_what_is_computed_by_a_polynomial():
+    array = np.linspace(-3, 3, 64).astype("float32")
+    found = computed(lambda x: relay.tanh(relay.tanh(relay.exp(x))), array)
+    np.testing.assert_allclose(found, np.tanh(np.tanh(np.exp(array.astype("float64")))), rtol=1e-6)
 
 
 def test_nested_exponentials_compile():

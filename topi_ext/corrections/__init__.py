@@ -62,6 +62,7 @@ Kernels that are slow:
 | `exp` | on CPUs, calls the C library for each element, at a sixth of the speed |
 | `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `injective` | on CUDA, moves int8 one byte at a time |
+| `injective_on_cpus` | on CPUs, computes what is left of a row one by one, and transposes along rows |
 | `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
 | `pooling_on_cpus` | keeps results in memory for each element of a window; vectors are no powers of two |
 | `scatter` | on CUDA, goes along the indices in a loop of one thread |
@@ -118,6 +119,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     in_bounds,
     in_float32,
     injective,
+    injective_on_cpus,
     integer_division,
     kernels,
     layout_rules,

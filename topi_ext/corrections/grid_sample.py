@@ -22,12 +22,12 @@ import tvm
 from tvm import te, tir
 from tvm.relay.op import op as registry
 from tvm.topi.utils import traverse_inline
-from tvm.topi.x86.injective import schedule_injective_from_existing
 
 from .._kernel import most_lanes
 from .._register import known
 from .._strategy import ABOVE_STOCK, compute_by, generic, stock_compute
 from .._types import IntExpr
+from .injective_on_cpus import schedule_by_tvm
 
 NAME = "image.grid_sample"
 THREADS = 256  # of a block
@@ -255,7 +255,7 @@ def _on_cpu(schedule: te.Schedule, out: te.Tensor, places: list[te.Tensor], kept
         n, h, w = schedule[place].op.axis
         schedule[place].parallel(schedule[place].fuse(n, h))
         schedule[place].vectorize(schedule[place].split(w, LANES)[1])
-    schedule_injective_from_existing(schedule, out)
+    schedule_by_tvm(schedule, out)
     *_, vectors, _lanes = schedule[out].leaf_iter_vars
     for sample in kept:
         schedule[sample].compute_at(schedule[out], vectors)

@@ -5,10 +5,6 @@ result at an offset, such as a pad of channels that were moved last, gives its s
 + floordiv(i - 1, 4) < 4`. It simplifies that to `o < 1`, which is wrong where `i` is 0: elements become
 zeros. Importing this module drops the guard; where blocks do not divide an axis, or its extent is known only
 at run time, TVM's own computation stays.
-
-On CPUs, what moves channels last, or back, goes over tiles: TVM reads a whole row of elements that are far
-from each other, whose cache lines are gone before their neighbours are read where they are a power of two
-apart.
 """
 
 from __future__ import annotations
@@ -19,11 +15,7 @@ from typing import NamedTuple
 import tvm
 from tvm import te, tir, topi
 
-from .._kernel import most_lanes
-from .._register import known
 from .._strategy import compute_by, generic
-
-MIN_SIDE, MAX_SIDE = 4, 16  # of a tile
 
 
 class _Axis(NamedTuple):
@@ -82,24 +74,4 @@ def _by_tvm(attrs: tvm.ir.Attrs, data: te.Tensor) -> list[te.Tensor]:
     return [topi.layout_transform(data, attrs.src_layout, attrs.dst_layout)]
 
 
-def schedule(attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
-    """The schedule of a change of layout and of all that is fused with it."""
-    (out, *others) = outs
-    shape = [known(extent) or 0 for extent in out.shape]  # 0 if it is known only at run time
-    moves = {str(attrs.src_layout), str(attrs.dst_layout)} == {"NCHW", "NHWC"}
-    sides = [most_lanes(extent, MAX_SIDE) if extent else 1 for extent in shape[-2:]]
-    if target.kind.name != "llvm" or others or not moves or len(shape) < 3 or min(sides) < MIN_SIDE:
-        return generic.schedule_injective(attrs, outs, target)
-    s = te.create_schedule(out.op)
-    te.schedule.AutoInlineInjective(s)
-    *outer, row, column = s[out].op.axis
-    (row, of_row), (column, lane) = (
-        s[out].split(axis, factor=side) for axis, side in zip((row, column), sides)
-    )
-    s[out].reorder(*outer, row, column, of_row, lane)
-    s[out].vectorize(lane)
-    s[out].parallel(s[out].fuse(*outer, row))
-    return s
-
-
-compute_by("layout_transform", layout_transform, schedule)
+compute_by("layout_transform", layout_transform, generic.schedule_injective)
