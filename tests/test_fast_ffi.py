@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from topi_ext.bootstrap import fast_ffi, tvm_in_use, user_cache
 import tvm
 
 PRINT = "from topi_ext.bootstrap import tvm_in_use; print(tvm_in_use.ffi)"
+is_chosen = pytest.mark.skipif("TVM_FFI" in os.environ, reason="TVM_FFI decides")
 has_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 
 
@@ -21,7 +23,7 @@ def in_folder(path):
 
 
 @has_compiler
-@pytest.mark.skipif("TVM_FFI" in os.environ, reason="TVM_FFI decides")
+@is_chosen
 def test_it_is_in_use():
     assert tvm_in_use.ffi == "Cython"
     assert tvm.runtime.PackedFunc.__mro__[1].__module__ == fast_ffi.MODULE
@@ -103,3 +105,31 @@ def test_it_is_the_same_wherever_the_files_are(tmp_path, monkeypatch):
         monkeypatch.setattr(fast_ffi, "HEADERS", tmp_path / clone)
         fast_ffi._library(sources)
     assert len([*(tmp_path / "cache").iterdir()]) == 1
+
+
+def test_what_is_changed_in_its_sources_is_there():
+    sources = Path(tvm.__file__).parent / "_ffi" / "_cython"
+    text = "".join(file.read_text() for file in sources.glob("*.pxi"))
+    assert all(text.count(passage) == 1 for passage in fast_ffi.FASTER)
+
+
+class Text(str):
+    pass
+
+
+@pytest.mark.parametrize(
+    "given, taken",
+    [
+        *(("text", "text"), (Text("text"), "text"), (tvm.runtime.String("text"), "text"), ("ö", "ö")),
+        *((True, 1), (-(2**63), -(2**63)), (np.int64(3), 3), (1.5, 1.5), (None, None)),
+    ],
+)
+def test_texts_and_numbers_go_through(given, taken):
+    assert tvm.runtime.convert(lambda value: value)(given) == taken
+
+
+@has_compiler
+@is_chosen
+def test_an_integer_that_is_too_large_is_refused():
+    with pytest.raises(OverflowError):
+        tvm.runtime.convert(lambda value: value)(2**63)

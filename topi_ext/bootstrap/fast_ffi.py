@@ -28,6 +28,28 @@ from . import user_cache
 MODULE = "tvm._ffi._cy3.core"
 HEADERS = Path(__file__).with_name("ffi_headers")
 SECONDS = 300
+# Passages of TVM's sources, and what is compiled in their place. The first makes a handle that nothing takes,
+# in half of the time that an object needs on its way to Python. The other asks abstract classes about an
+# argument before it sees that it is a text or an int, such as the name of an attribute, or an index.
+FASTER = {
+    """\
+    handle = ctypes_handle(chandle)
+    CHECK_CALL(TVMObjectGetTypeIndex(""": """\
+    CHECK_CALL(TVMObjectGetTypeIndex(""",
+    """\
+    elif isinstance(arg, NDArrayBase):
+        value[0].v_handle""": """\
+    elif type(arg) is str:
+        tstr = c_str(arg)
+        value[0].v_str = tstr
+        tcode[0] = kTVMStr
+        temp_args.append(tstr)
+    elif type(arg) is int:
+        value[0].v_int64 = arg
+        tcode[0] = kInt
+    elif isinstance(arg, NDArrayBase):
+        value[0].v_handle""",
+}
 
 
 class CannotBuild(Exception):
@@ -80,7 +102,8 @@ def _library(sources: Path) -> Path:
     ]  # in any two places, the same order
     if not any(file.name == "core.pyx" for file in files):
         raise CannotBuild(f"{sources} has no core.pyx")
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    contents = [*(file.read_bytes() for file in files), repr(FASTER).encode()]
+    digest = hashlib.sha256(b"".join(contents)).hexdigest()[:16]
     cache = user_cache.folder()
     library = cache / f"tvm_ffi-{digest}{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not library.is_file():
@@ -95,13 +118,21 @@ def _build(sources: Path, folder: Path) -> Path:
     if importlib.util.find_spec("Cython") is None:
         raise CannotBuild("Cython is not installed")
     print("Compiling TVM's interface for this Python, once: about ten seconds ...", file=sys.stderr)
+    for source in sources.glob("*.p*"):
+        (folder / source.name).write_text(_faster(source.read_text()))
     code, built = folder / "core.cpp", folder / "core.so"
     cython = [sys.executable, "-m", "cython", "--cplus", "-3", "--module-name", MODULE]
-    _call([*cython, str(sources / "core.pyx"), "-o", str(code)])
+    _call([*cython, str(folder / "core.pyx"), "-o", str(code)])
     compiler = shlex.split(os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "g++")
     includes = [f"-I{HEADERS}", f"-I{sysconfig.get_path('include')}"]
     _call([*compiler, "-O2", "-shared", "-fPIC", *includes, str(code), "-o", str(built)])
     return built
+
+
+def _faster(source: str) -> str:
+    for stock, ours in FASTER.items():
+        source = source.replace(stock, ours)
+    return source
 
 
 def _call(command: list[str]) -> None:
