@@ -66,6 +66,7 @@ from .detection.restore_deformable_attention import RestoreDeformableAttention
 from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
+from .engine.free_variables import check, unchecked
 from .engine.graph import calls_of
 from .engine.report import Report, recording
 from .engine.typed import remembering
@@ -369,8 +370,10 @@ class _Pipeline(tvm.transform.Sequential):
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         if self.computes_convolutions:
             _warn_of_parameters(mod, self.info.name)
-        with remembering(), without_collector():
-            return super().__call__(mod)
+        with remembering(), without_collector(), unchecked():
+            mod = super().__call__(mod)
+        check(mod)
+        return mod
 
 
 def _warn_of_parameters(mod: tvm.IRModule, caller: str) -> None:

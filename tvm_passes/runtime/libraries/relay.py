@@ -19,6 +19,7 @@ from ...analysis.constants import fold_constants, with_weights
 from ...analysis.static import is_static
 from ...analysis.targets import has_onednn, is_for_cpu, is_for_gpu
 from ...cleanup.separate_scalars import with_separate_scalars
+from ...engine.free_variables import unchecked
 from ...engine.graph import Graph, belongs_to_a_backend
 from ...engine.without_collector import without_collector
 from ..arrays import Array
@@ -85,7 +86,7 @@ def built(
     mod = relay.transform.InferType()(mod)
     check_parameters([(param.name_hint, param.checked_type) for param in mod["main"].params])
     target = tvm.target.Target(target)
-    with quiet(), without_collector(), _at_level_3():
+    with quiet(), without_collector(), unchecked(), _at_level_3():
         try:
             is_static = _is_static(mod)
             with on_all_cores(run_here, is_static) if is_for_cpu(target) else contextlib.nullcontext():
