@@ -9,8 +9,11 @@ import pytest
 
 from tests.test_find_tvm import python
 from topi_ext.bootstrap import fast_ffi, tvm_in_use, user_cache
+from topi_ext.corrections import objects
+from tvm_passes.engine.graph import Graph
 
 import tvm
+from tvm import relay
 
 PRINT = "from topi_ext.bootstrap import tvm_in_use; print(tvm_in_use.ffi)"
 is_chosen = pytest.mark.skipif("TVM_FFI" in os.environ, reason="TVM_FFI decides")
@@ -133,3 +136,43 @@ def test_texts_and_numbers_go_through(given, taken):
 def test_an_integer_that_is_too_large_is_refused():
     with pytest.raises(OverflowError):
         tvm.runtime.convert(lambda value: value)(2**63)
+
+
+UNTYPED = {tvm.ir.RelayExpr: (tvm.ir.Op,)}  # nodes that lack some of the fields
+
+
+def nodes():
+    x = relay.var("x", shape=(1, 8))
+    mod = relay.transform.InferType()(
+        tvm.IRModule.from_expr(relay.nn.relu(relay.TupleGetItem(relay.Tuple([x]), 0) + x))
+    )
+    found = [*Graph(mod["main"]).nodes, relay.const(1.0), x.type_annotation, tvm.tir.IntImm("int64", 3)]
+    return [*found, relay.Tuple([x])]
+
+
+def test_attributes_are_those_that_tvm_reads():
+    seen = set()
+    for node in nodes():
+        for kind, names in objects.FIELDS.items():
+            for name in names if isinstance(node, kind) and type(node) not in UNTYPED.get(kind, ()) else ():
+                stock = tvm.runtime.object._ffi_node_api.NodeGetAttr(node, name)
+                assert getattr(node, name) == stock, (kind, name)
+                seen.add((kind, name))
+    assert seen == {(kind, name) for kind, names in objects.FIELDS.items() for name in names}
+    for missing in "nothing", "data":
+        with pytest.raises(AttributeError, match=missing):
+            getattr(relay.var("x"), missing)
+
+
+def test_objects_are_equal_where_tvm_has_one():
+    x = relay.var("x", shape=(1, 8))
+    call = relay.exp(x)
+    again = call.args[0]
+    assert again is not x and again == x and not x.__ne__(again) and {x: 1}[again] == 1
+    assert hash(again) == hash(x) == tvm.runtime._ffi_api.ObjectPtrHash(x)
+    assert x != relay.var("x", shape=(1, 8)) and x != 1 and x is not None and call not in {x: 1}
+    # Others are equal by what their class says, types by their structure.
+    assert relay.TensorType((1, 8)) == x.type_annotation
+    assert not relay.TensorType((1, 8)).__ne__(x.type_annotation)
+    tensor = tvm.te.placeholder((2, 3))
+    assert tensor == tensor.op.output(0) and not tensor != tensor.op.output(0)  # noqa: SIM202

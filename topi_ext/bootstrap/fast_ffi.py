@@ -30,7 +30,8 @@ HEADERS = Path(__file__).with_name("ffi_headers")
 SECONDS = 300
 # Passages of TVM's sources, and what is compiled in their place. The first makes a handle that nothing takes,
 # in half of the time that an object needs on its way to Python. The other asks abstract classes about an
-# argument before it sees that it is a text or an int, such as the name of an attribute, or an index.
+# argument before it sees that it is a text or an int, such as the name of an attribute, or an index. The
+# others are for `corrections/objects.py`.
 FASTER = {
     """\
     handle = ctypes_handle(chandle)
@@ -49,6 +50,42 @@ FASTER = {
         tcode[0] = kInt
     elif isinstance(arg, NDArrayBase):
         value[0].v_handle""",
+    """\
+    property handle:
+        def __get__(self):
+            return ctypes_handle""": """\
+    def __hash__(self):
+        return <Py_hash_t>self.chandle
+
+    def __eq__(self, other):
+        return isinstance(other, ObjectBase) and self.chandle == (<ObjectBase>other).chandle
+
+    property handle:
+        def __get__(self):
+            return ctypes_handle""",
+    """\
+def _get_global_func(""": """\
+cdef class Field:
+    cdef bytes name
+    cdef PackedFuncBase get
+
+    def __init__(self, name):
+        self.name, self.get = c_str(name), _get_global_func("node.NodeGetAttr", False)
+
+    def __get__(self, ObjectBase node, owner):
+        cdef TVMValue[2] values
+        cdef int[2] codes
+        cdef TVMValue result
+        cdef int code = kTVMNullptr
+        if node is None:
+            return self
+        values[0].v_handle, codes[0] = node.chandle, kTVMObjectHandle
+        values[1].v_str, codes[1] = self.name, kTVMStr
+        CHECK_CALL(TVMFuncCall(self.get.chandle, values, codes, 2, &result, &code))
+        return make_ret(result, code)
+
+
+def _get_global_func(""",
 }
 
 

@@ -75,6 +75,7 @@ The compiler, which is slow or complains:
 | `arrays` | reads an array at three times the cost |
 | `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
 | `hybrid_script` | makes Python warn at each constant: reads `ast.Constant` |
+| `objects` | for each attribute of a graph, and each lookup in a dictionary, takes a detour through Python |
 | `op_spans` | in its importers, raises an exception for each operator, which has no place in the source |
 | `remembered_types` | takes half a millisecond to infer the type of a convolution, ten times what it needs |
 
@@ -128,6 +129,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     max_pooling,
     mixed_precision,
     nested_branches,
+    objects,
     op_spans,
     overflow,
     pooling,

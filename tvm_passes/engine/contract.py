@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from topi_ext.bootstrap import tvm_in_use
@@ -46,6 +47,10 @@ class Rule:
 
     pattern: DFPattern
 
+    @cached_property
+    def named_patterns(self) -> dict[str, DFPattern]:
+        return _named_patterns(type(self))
+
     def where(self, match: Match) -> bool:
         """A condition that a pattern cannot express, such as a rank: if False, there is no match at all."""
         return True
@@ -73,7 +78,7 @@ class Match:
         self.graph = graph
         self.root = root
         self._bound = bound
-        self._names = _named_patterns(type(rule))
+        self._names = rule.named_patterns
 
     def __getattr__(self, name: str) -> Any:
         pattern = self.__dict__.get("_names", {}).get(name)
