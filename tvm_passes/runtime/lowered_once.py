@@ -1,4 +1,4 @@
-"""For the virtual machine, TVM looks for operators to lower four times; the last time, there are none.
+"""For the virtual machine, TVM looks for operators to fold and lower four times; at last, there are none.
 
 Each time it builds all of `main` again and infers its types, which takes longer the more of it is there: what
 allocates memory and computes shapes is most of a network of unknown sizes.
@@ -11,7 +11,7 @@ from tvm import relay, tir
 from tvm.ir.instrument import pass_instrument
 from tvm.ir.transform import PassInfo
 
-LOWER = "FuseOps", "LabelOps", "LowerTE"
+LOWER = "FoldConstant", "FuseOps", "LabelOps", "LowerTE"
 ALLOCATES = "ManifestAlloc"
 LOWERED = "call_lowered"  # until memory is allocated for its results
 COPY = "device_copy"  # which TVM fuses to a function of its own, and takes out of it as it lowers it
