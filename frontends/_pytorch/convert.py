@@ -31,9 +31,11 @@ from .memory import mutates
 from .messages import line_of, place, stated_reason
 from .mutation import mutations_without_outputs, nodes_of, write_back
 from .operators import CONVERTERS, Converter
-from .operators.converter import INSTEAD, constant
+from .operators.converter import INSTEAD, NotConverted, constant
 from .operators.decomposed import decomposition_of
 from .operators.loops import converted_loop
+from .quantized import INSTEAD as INSTEAD_OF_BYTES
+from .quantized import QUANTIZED, is_in_floats
 from .results import NOT_IMPORTED, instead_of, settle_results
 from .trace import TracedModel
 
@@ -173,6 +175,13 @@ class _Converter(Converter):
         """Like TVM's own, which takes all of uint8 for quantized."""
         return self.has_quantized and super().is_quantized_tensor(data)
 
+    def _is_quantized(self, value: torch.Value, converted: Any) -> bool:
+        if not self.has_quantized or not isinstance(converted, relay.Expr):
+            return False
+        kind: Any = value.type()
+        known = kind.scalarType() if kind.kind() == "TensorType" else None
+        return known in QUANTIZED if known else self.is_quantized_tensor(converted)
+
     def create_convert_map(self) -> None:
         super().create_convert_map()
         self.convert_map: dict[str, Callable[..., Any]] = {
@@ -245,6 +254,8 @@ class _Converter(Converter):
         try:
             if is_of_numbers(node, inputs):
                 return computed(node, inputs)
+            if is_in_floats(node) and any(map(self._is_quantized, node.inputs(), inputs)):
+                raise NotConverted(f"it is of quantized tensors: {INSTEAD_OF_BYTES}")
             converted = convert(arguments, input_types)
         except Exception as error:
             raise _failure(self.title, self._reason(node, inputs, error), node) from error

@@ -17,9 +17,11 @@ from .._torch_module import in_evaluation, named_tensors
 from ..errors import ImportFailure
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
+from .quantized import known_operators
 from .results import DTYPES, NOT_IMPORTED, instead_of
 from .scripts import has_scripts, inline_attributes, settle
 from .tracer_warnings import keep_masks_without_axes, tracer_warnings_into, warning_of
+from .untraced import untraced
 
 DETECTORS_OF = "torchvision.models.detection."
 IMAGES_AND_TARGETS = ["images", "targets"]  # what these take
@@ -72,6 +74,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 _constants_as_they_were(),
                 _data_as_detached(),
                 _quantized_without_observing(),
+                known_operators(model),
                 _exported_inputs_checked_untraced(),
             ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
@@ -274,17 +277,11 @@ def _exported_inputs_checked_untraced() -> Iterator[None]:
         yield
         return
 
-    set_tracing: Any = vars(torch._C)["_set_tracing_state"]
-
-    def untraced(*args: Any, **kwargs: Any) -> None:
-        tracing = torch._C._get_tracing_state()
-        set_tracing(None)
-        try:
+    def checked(*args: Any, **kwargs: Any) -> None:
+        with untraced():
             check(*args, **kwargs)
-        finally:
-            set_tracing(tracing)
 
-    with mock.patch.object(exported, "_check_input_constraints_for_graph", untraced):
+    with mock.patch.object(exported, "_check_input_constraints_for_graph", checked):
         yield
 
 

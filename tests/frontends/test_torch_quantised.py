@@ -33,6 +33,11 @@ class Quantised(nn.Module):
         return self.behind(self.conv(x))
 
 
+class Square(nn.Module):
+    def forward(self, x):
+        return x * x
+
+
 def quantised(behind):
     torch.manual_seed(0)
     prepared = quantize_fx.prepare_fx(
@@ -57,6 +62,18 @@ BEHIND = {
     "linear": lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
     "relu": lambda x: torch.relu(x[:, ::2]),
     "sigmoid": torch.sigmoid,
+    "hyperbolic tangent": torch.tanh,
+    "relu6": nn.ReLU6(),
+    "relu6 in place": lambda x: F.relu6(x, inplace=True) + x,
+    "bounds": lambda x: x.clamp(-0.1, 0.2),
+    "between": nn.Hardtanh(-0.2, 0.1),
+    "number": lambda x: (x + 0.25) * 1.5,
+    "products": lambda x: torch.matmul(x, x.transpose(2, 3)),
+    "softmax": nn.Softmax(1),
+    "layers": nn.LayerNorm([10, 8]),
+    "instances": nn.InstanceNorm2d(8, affine=True),
+    "batch, behind a product": nn.Sequential(Square(), nn.BatchNorm2d(8), nn.ReLU()),
+    "elu": nn.ELU(),
     "joined": lambda x: torch.cat([x[:, :3], x[:, 5:]], 1),
 }
 
@@ -71,6 +88,13 @@ def test_an_operator_of_quantised_numbers(name):
     step = float(model.conv.scale)
     np.testing.assert_allclose(found, expected, atol=1.01 * step)
     assert abs((found - expected).mean()) < step / 4  # not all cut
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bounds_of_quantised_numbers_in_a_trace_are_refused():
+    traced = torch.jit.trace(quantised(nn.ReLU6()), IMAGES[0])
+    with pytest.raises(ImportFailure, match=r"hardtanh.* it is of quantized tensors: pass the nn.Module"):
+        from_pytorch(traced, IMAGES[0])
 
 
 @pytest.mark.filterwarnings("ignore")
