@@ -76,6 +76,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 _quantized_without_observing(),
                 known_operators(model),
                 _exported_inputs_checked_untraced(),
+                _exported_fills(),
             ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
@@ -303,4 +304,21 @@ def _quantized_without_observing() -> Iterator[None]:
         return torch.fake_quantize_per_tensor_affine(data, scale, zero, smallest, largest)
 
     with mock.patch.object(torch, "fused_moving_avg_obs_fake_quant", quantized):
+        yield
+
+
+@contextlib.contextmanager
+def _exported_fills() -> Iterator[None]:
+    """Trace the `fill` that `torch.export` makes of `x[0] = 0`, at which torch fails, by other operators."""
+
+    def filled(x: torch.Tensor, value: Any) -> torch.Tensor:
+        return (
+            value.to(x.dtype).expand(x.shape)
+            if isinstance(value, torch.Tensor)
+            else torch.full_like(x, value)
+        )
+
+    with contextlib.ExitStack() as stack:
+        for overload in (torch.ops.aten.fill.Tensor, torch.ops.aten.fill.Scalar):
+            stack.enter_context(mock.patch.object(overload, "_op", filled))
         yield

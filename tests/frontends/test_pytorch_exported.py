@@ -57,3 +57,20 @@ def twice_or_less(x):
 def test_branches_by_functions_are_refused_with_what_to_write(form):
     with pytest.raises(ImportFailure, match=r"cond.*; write it as an `if` .* torch.jit.script"):
         from_pytorch(form(Returning(twice_or_less)), IMAGE)
+
+
+def with_parts_assigned(x):
+    y = x.clone()
+    y[:, 0::2] = y[:, 0::2].sigmoid()
+    y[:, 1] = x[:, 2].to(torch.int64)
+    y[0, 0] = 0.5
+    y[..., 1:3].mul_(2)
+    return y
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_parts_that_are_assigned(decomposed):
+    """An export writes them without an assignment, by `copy` and `fill`, or by what these are made of."""
+    program = torch.export.export(Returning(with_parts_assigned), (IMAGE,))
+    module = (program.run_decompositions() if decomposed else program).module()
+    assert_imports(module, IMAGE * 5)

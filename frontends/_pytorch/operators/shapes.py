@@ -187,13 +187,21 @@ def numel(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 
 
 def copy_(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM lacks it: the new value of the target. `write_back` updates what it is a view of."""
+    """TVM lacks it: the new value of the target. `write_back` updates what it is a view of.
+
+    Without the underscore, as `torch.export` has it, it is that value alone.
+    """
     target, source, *_ = inputs
     dtype = converter.infer_type(target).dtype
     source = relay.cast(source, dtype) if isinstance(source, relay.Expr) else relay.const(source, dtype)
     if not has_known_shape(converter, target):
         return relay.broadcast_to_like(source, target)
     return relay.broadcast_to(source, converter.infer_shape_with_prelude(target))
+
+
+def lift_fresh_copy(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it: a constant of an exported program, which nobody changes."""
+    return inputs[0]
 
 
 def squeeze(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -443,6 +451,8 @@ CONVERTERS = {
     "aten::numel": numel,
     "aten::split_with_sizes": split_with_sizes,
     "aten::view": view,
+    "aten::copy": copy_,
+    "aten::lift_fresh_copy": lift_fresh_copy,
     "aten::copy_": copy_,
     "aten::cat": cat,
     "aten::chunk": chunk,
