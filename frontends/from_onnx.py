@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -97,7 +98,9 @@ def from_onnx(
         model = inline_functions(model)
         importer = load_importer()
         opset = opset_of(model)
-        importer.GraphProto.by_others = _check_operators(model, opset, importer._get_convert_map(opset))
+        has_converter = functools.partial(_has_converter, importer._get_convert_map(opset))
+        _check_operators(model, opset, has_converter)
+        importer.GraphProto.has_converter = staticmethod(has_converter)
         check_outputs(model.graph)
         given = input_shapes(model.graph, shapes or {})
         inputs = {
@@ -147,23 +150,23 @@ def _convert(
             return scope.from_onnx(graph, opset)
 
 
-def _check_operators(model: onnx.ModelProto, opset: int, convert_map: Mapping[str, Callable]) -> set[str]:
-    """Check that each operator is known, and give those without a converter that ONNX defines by others."""
+def _has_converter(convert_map: Mapping[str, Callable], node: onnx.NodeProto) -> bool:
+    is_another = node.op_type in MICROSOFTS and node.domain != "com.microsoft"
+    is_known = node.domain in DOMAINS or node.op_type in OF_DOMAINS.get(node.domain, ())
+    return is_known and node.op_type in convert_map and not is_another
+
+
+def _check_operators(
+    model: onnx.ModelProto, opset: int, has_converter: Callable[[onnx.NodeProto], bool]
+) -> None:
+    """Check that each operator is known, or one that ONNX defines by others."""
     unknown: dict[tuple[str, str], onnx.NodeProto] = {}
-    by_others = set()
     for graph in graphs_of(model.graph):
         for node in graph.node:
-            is_another = node.op_type in MICROSOFTS and node.domain != "com.microsoft"
-            is_known = node.domain in DOMAINS or node.op_type in OF_DOMAINS.get(node.domain, ())
-            if is_known and node.op_type in convert_map and not is_another:
-                continue
-            if is_defined_by_others(node, opset):
-                by_others.add(node.op_type)
-            else:
+            if not has_converter(node) and not is_defined_by_others(node, opset):
                 unknown.setdefault((node.domain, node.op_type), node)
     if unknown:
         nodes = "; ".join(describe(node) for node in unknown.values())
         raise ImportFailure(
             f"there is no converter for the operator of {nodes}: export the model with other operators"
         )
-    return by_others

@@ -20,7 +20,7 @@ from tvm.relay.frontend import common
 
 from .._types import sizes
 from ..errors import NO_REASON, ImportFailure, gist
-from .by_others import definition
+from .by_others import definition, is_defined_by_others
 from .describe import describe
 from .schema import Attributes, Inputs, Known, may_be_a_shape, other_type, unread
 
@@ -35,7 +35,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
 
         type_errors: ClassVar[list[str]] = []  # what TVM says about the node that is being converted
         how_to_fix: ClassVar[str] = ""  # the sizes of the inputs that are known only at run time
-        by_others: ClassVar[set[str]] = set()  # ONNX's operators that their definitions take the place of
+        has_converter = staticmethod(lambda node: True)
         on_node = staticmethod(lambda: None)  # called after each node of the outermost graph
 
         def _construct_nodes(self, graph: onnx.GraphProto) -> None:
@@ -49,7 +49,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
             self._check_inputs(node)
             self.type_errors.clear()
             try:
-                if node.op_type in self.by_others and node.domain in ("", "ai.onnx"):
+                if not self.has_converter(node) and is_defined_by_others(node, self.opset):
                     others = definition(node, self.opset, self.known)
                     for other in others.node:
                         self._construct_node(others, other)
