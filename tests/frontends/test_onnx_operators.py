@@ -144,6 +144,31 @@ def model_and_arrays(operator, arrays, constants, attributes, opset=20, outputs=
     return model_of([node], inputs, list(outputs), given, opset=opset)
 
 
+COLUMNS = VALUES.normal(size=(2, 12, 12)).astype("float32")
+FOLDS = {  # columns, the size of the image, of a window, attributes
+    "side by side": (COLUMNS, [8, 6], [2, 2], {"strides": [2, 2]}),
+    "overlapping": (COLUMNS, [5, 5], [2, 3], {}),
+    "padded on two sides": (COLUMNS, [4, 4], [3, 2], {"pads": [0, 1, 2, 0], "dilations": [1, 2]}),
+    "of a sequence": (COLUMNS, [15], [4], {}),
+    "of a volume": (COLUMNS, [2, 3, 5], [1, 2, 3], {"strides": [1, 1, 1]}),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_images_of_columns(name):
+    columns, size, window, attributes = FOLDS[name]
+    sizes = {"size": np.array(size), "window": np.array(window)}
+    model = model_and_arrays("Col2Im", [columns], sizes, attributes, opset=18)
+    assert_matches_reference(from_onnx(model)[0], model, columns)
+
+
+def test_columns_that_do_not_fit_the_image_are_refused():
+    sizes = {"size": np.array([8, 8]), "window": np.array([2, 2])}
+    model = model_and_arrays("Col2Im", [COLUMNS], sizes, {}, opset=18)
+    with pytest.raises(ImportFailure, match=r"give columns of \[channels \* 4, 49\], not of \[12, 12\]"):
+        from_onnx(model)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name):
     operator, arrays, constants, attributes = CASES[name]

@@ -1,4 +1,4 @@
-"""Conv, ConvTranspose and deformable convolutions."""
+"""Conv, ConvTranspose, deformable convolutions, and Col2Im."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import copy
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from tvm import relay
 
+from ..._columns import image_of_columns
 from ..._deform_conv2d import DeformConv2d
 from ..._operators_of_relay import OfRelay
-from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, sizes_of, stock
+from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, known, sizes_of, stock
 
 LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
 
@@ -78,6 +81,20 @@ def conv_transpose(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
     else:
         result = convolve(data, weight, group)
     return result if bias is None else relay.nn.bias_add(result, bias)
+
+
+def col2im(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM lacks it."""
+    data = inputs[0]
+    given = known(inputs[1], "image_shape"), known(inputs[2], "block_shape")
+    size, kernel = (np.asarray(each).tolist() for each in given)
+    rank = len(size)
+    pads = attrs.get("pads", [0] * 2 * rank)
+    strides, dilations = attrs.get("strides", [1] * rank), attrs.get("dilations", [1] * rank)
+    shape = all_sizes_of(data)
+    return image_of_columns(
+        data, shape, dtype_of(data), size, kernel, strides, dilations, pads[:rank], pads[rank:]
+    )
 
 
 def deform_conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -172,6 +189,7 @@ OF_PLUGINS: dict[str, Converter] = {
     "MMCVModulatedDeformConv2d": deform_conv_of_mmcv,
 }
 CONVERTERS: dict[str, Converter] = {
+    "Col2Im": col2im,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     "DeformConv": deform_conv,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
@@ -99,17 +100,25 @@ def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
     return relay.topk(data, k, axis, is_ascend=not largest, dtype="int64")
 
 
-@in_float32
 def cum_sum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own needs a constant axis."""
+    return _scanned(relay.cumsum, inputs, attrs)
+
+
+def cum_prod(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM lacks it."""
+    return _scanned(relay.cumprod, inputs, attrs)
+
+
+def _scanned(scan: Callable[..., relay.Expr], inputs: Inputs, attrs: Attrs) -> relay.Expr:
     data, axis = inputs[0], inputs[1]
     rank, exclusive = rank_of(data), bool(attrs.get("exclusive", 0))
     backwards = bool(attrs.get("reverse", 0))
 
     def along(place: int) -> relay.Expr:
         if not backwards:
-            return relay.cumsum(data, place, exclusive=exclusive)
-        return relay.reverse(relay.cumsum(relay.reverse(data, place), place, exclusive=exclusive), place)
+            return scan(data, place, exclusive=exclusive)
+        return relay.reverse(scan(relay.reverse(data, place), place, exclusive=exclusive), place)
 
     if isinstance(axis, relay.Constant):
         return along(axis_of(int(axis.data.numpy().item()), rank))
@@ -204,7 +213,8 @@ def grid_sample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Para
 
 
 CONVERTERS: dict[str, Converter] = {
-    "CumSum": cum_sum,
+    "CumProd": in_float32(cum_prod),
+    "CumSum": in_float32(cum_sum),
     "EyeLike": eye_like,
     "Gather": gather,
     "GatherElements": gather_elements,

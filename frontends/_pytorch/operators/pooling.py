@@ -10,6 +10,7 @@ import numpy as np
 
 from tvm import relay
 
+from ..._columns import image_of_columns
 from . import quantised
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
 from .shapes import as_number
@@ -271,22 +272,13 @@ def im2col(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 def col2im(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     """TVM lacks it."""
-    data, size, kernel, dilation, padding, stride = inputs
-    axes = zip(*(spread(values, 2) for values in (size, kernel, stride, padding, dilation)))
-    windows = [Windows(*axis) for axis in axes]
+    data, *settings = inputs
+    size, kernel, dilation, padding, stride = (spread(each, 2) for each in settings)
     has_batch = len(converter.infer_shape(data)) == 3
     data = data if has_batch else relay.expand_dims(data, 0)
-    table = _padded_table(windows).T
-    batch, rows, _ = converter.infer_shape(data)
-    count = batch * rows // len(table)
-    extents = [axis.size + 2 * axis.padding for axis in windows]
-    empty = relay.zeros([count, int(np.prod(extents))], str(converter.infer_type(data).dtype))
-    indices = relay.broadcast_to(relay.const(table.reshape(1, -1), "int64"), [count, table.size])
-    total = relay.scatter_elements(empty, indices, relay.reshape(data, [count, -1]), axis=1, reduction="add")
-    total = relay.reshape(total, [batch, rows // len(table), *extents])
-    begin = [axis.padding for axis in windows]
-    end = [axis.padding + axis.size for axis in windows]
-    return unbatched(relay.strided_slice(total, begin, end, strides=[1, 1], axes=[2, 3]), has_batch)
+    shape, dtype = converter.infer_shape(data), str(converter.infer_type(data).dtype)
+    image = image_of_columns(data, shape, dtype, size, kernel, stride, dilation, padding, padding)
+    return unbatched(image, has_batch)
 
 
 def _padded_table(windows: list[Windows]) -> np.ndarray:
