@@ -59,6 +59,8 @@ def _instead_of(value: Any) -> str:
     """What a model should return in place of something that is no tensor."""
     if isinstance(value, (bool, int, float, np.ndarray)):
         return "return it as a tensor that is computed from the inputs, or leave it out"
+    if hasattr(value, "is_complex"):
+        return "TVM has no complex numbers: return torch.view_as_real of it"
     if isinstance(value, Iterable) and not isinstance(value, str):
         return "return a list or a tuple of tensors"
     return "return tensors, in lists, tuples, dicts or dataclasses, and leave out all else"

@@ -15,8 +15,10 @@ import torch
 
 from .._torch_module import in_evaluation, named_tensors
 from ..errors import ImportFailure
+from .complex_numbers import complex_by_parts
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
+from .patched import patched
 from .quantized import known_operators
 from .results import DTYPES, NOT_IMPORTED, instead_of
 from .scripts import has_scripts, inline_attributes, settle
@@ -77,6 +79,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 known_operators(model),
                 _exported_inputs_checked_untraced(),
                 _exported_fills(),
+                complex_by_parts(model),
             ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
@@ -250,7 +253,6 @@ def _data_as_detached() -> Iterator[None]:
 def _constants_as_they_were() -> Iterator[None]:
     """Copy the tensors that a model makes of numbers: a trace holds what they are at its end, and a model may
     change them after reading them."""
-    builtins = torch.jit._builtins._get_builtin_table()
     with contextlib.ExitStack() as stack:
         for name in ("as_tensor", "from_numpy", "tensor"):
             made_by = getattr(torch, name)
@@ -259,10 +261,7 @@ def _constants_as_they_were() -> Iterator[None]:
                 made = made_by(data, *args, **kwargs)
                 return made if isinstance(data, torch.Tensor) else made.clone()
 
-            stack.enter_context(mock.patch.object(torch, name, copied))
-            if id(made_by) in builtins:  # so that functions are scripted meanwhile as ever
-                builtins[id(copied)] = builtins[id(made_by)]
-                stack.callback(builtins.pop, id(copied))  # and what torch adds meanwhile stays
+            stack.enter_context(patched(torch, name, copied))
         yield
 
 
