@@ -74,3 +74,25 @@ def test_parts_that_are_assigned(decomposed):
     program = torch.export.export(Returning(with_parts_assigned), (IMAGE,))
     module = (program.run_decompositions() if decomposed else program).module()
     assert_imports(module, IMAGE * 5)
+
+
+class OfCore(nn.Module):
+    """What `run_decompositions` turns into other operators than a trace has."""
+
+    def __init__(self):
+        super().__init__()
+        self.groups, self.layers, self.batch = nn.GroupNorm(3, 6), nn.LayerNorm(6), nn.BatchNorm2d(6)
+        self.conv, self.linear = nn.Conv2d(3, 6, 3, padding=1), nn.Linear(6, 4)
+
+    def forward(self, image):
+        features = self.groups(self.batch(self.conv(image)))
+        rows = self.linear(self.layers(features.flatten(2).transpose(1, 2)))
+        attended = F.scaled_dot_product_attention(rows, rows, rows)
+        larger = F.interpolate(features, scale_factor=2.0, mode="bilinear")
+        return rows.softmax(1), F.log_softmax(attended, -1), F.adaptive_avg_pool2d(larger, 3)
+
+
+def test_core_operators():
+    torch.manual_seed(0)
+    program = torch.export.export(OfCore().eval(), (IMAGE,)).run_decompositions()
+    assert_imports(program.module(), IMAGE)

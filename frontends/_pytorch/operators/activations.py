@@ -11,10 +11,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import torch
+
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 
-from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
+from .converter import SCALAR_TYPES, Convert, Converter, Inputs, InputTypes, NotConverted, bind
 
 FUSED = ("float16", "float32")  # dtypes in which TVM's own operators fuse into convolutions
 Activation = Callable[..., relay.Expr]  # of the data, a constructor of constants like it, and the arguments
@@ -208,6 +210,13 @@ def log_softmax(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     return _along_axis(converter, inputs, relay.nn.log_softmax)
 
 
+def of_core(whole: Convert, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM lacks it: what `torch.export` decomposes a softmax to."""
+    data, axis, in_float32 = inputs
+    dtype = SCALAR_TYPES.index(torch.float32) if in_float32 else None
+    return whole(converter, [data, axis, dtype], input_types)
+
+
 def _along_axis(
     converter: Converter, inputs: Inputs, function: Callable[[relay.Expr, int], relay.Expr]
 ) -> relay.Expr:
@@ -252,5 +261,7 @@ CONVERTERS: dict[str, Convert] = {
     "aten::rrelu": rrelu,
     "aten::glu": glu,
     "aten::softmax": softmax,
+    "aten::_softmax": bind(of_core, softmax),
+    "aten::_log_softmax": bind(of_core, log_softmax),
     "aten::log_softmax": log_softmax,
 }

@@ -49,6 +49,14 @@ def group_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) ->
     return _affine(relay.reshape(normalized, shape), weight, bias, dtype, _channels(shape))
 
 
+def native_group_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM lacks it: what `torch.export` decomposes a group norm to."""
+    data, weight, bias, images, _channels_of_all, _pixels, groups, epsilon = inputs
+    result = group_norm(converter, [data, groups, weight, bias, epsilon], input_types)
+    _, mean, scale = _normalize(converter, relay.reshape(data, [images, groups, -1]), [-1], epsilon)
+    return result, *(relay.reshape(each, [images, groups]) for each in (mean, scale))
+
+
 def batch_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own normalizes by the running statistics even in training."""
     data, weight, bias, mean, variance, training, _, epsilon, *_ = inputs
@@ -244,6 +252,7 @@ CONVERTERS: dict[str, Convert] = {
     "aten::native_layer_norm": native_layer_norm,
     "aten::rms_norm": rms_norm,
     "aten::group_norm": group_norm,
+    "aten::native_group_norm": native_group_norm,
     "aten::batch_norm": batch_norm,
     "aten::native_batch_norm": native_batch_norm,
     "aten::_native_batch_norm_legit": native_batch_norm,
