@@ -24,7 +24,7 @@ from ._onnx.counts import has_counts, is_symbolic
 from ._onnx.graph import Graph
 from ._onnx.node import constant, shape_of
 from ._onnx.rows import Rows
-from ._onnx.sizes import INSTEAD, SizesMatter, at_least
+from ._onnx.sizes import INSTEAD, SizesMatter, within
 
 NUMBER = "num_detections"
 MIN_OPSET = 13  # axes are inputs since then
@@ -89,10 +89,10 @@ def from_onnx(
     check_outputs(model.graph)
     inputs = _with_variables(model.graph, input_shapes(model.graph, shapes or {}))
     variables = [size for shape in inputs.values() for size in shape if isinstance(size, tirx.Var)]
-    assumed = Assumed({var: var for var in variables}, {})
+    assumed = Assumed.nothing(variables)
     while True:
         try:
-            with at_least(assumed.least):
+            with within(assumed.ranges):
                 return _converted(model.graph, opset, inputs, assumed)
         except SizesMatter as failure:
             more = assumed.refined(failure.unknown)

@@ -88,7 +88,38 @@ def upsampled(x):
     return F.interpolate(low, scale_factor=3.0, mode="bilinear") + low.mean((2, 3), keepdim=True)
 
 
+def padded_like(x):
+    """As U-Nets do that take images of any size: they pad what they enlarge."""
+    up = F.interpolate(F.max_pool2d(CONVOLUTION(x), 2), scale_factor=2.0)
+    rest = x.shape[3] - up.shape[3]
+    return torch.cat([x, F.pad(up, (rest // 2, rest - rest // 2))[:, :, : x.shape[2]]], 1)
+
+
+def halved_and_cut(x):
+    """As RealCUGAN does: the edge is mirrored, of odd sizes one pixel more, and convolutions cut it off."""
+    height, width = x.shape[2:]
+    more_columns, more_rows = (((size - 1) // 2 + 1) * 2 - size for size in (width, height))
+    x = F.pad(x, (4, 4 + more_columns, 4, 4 + more_rows), "reflect")
+    x = CONVOLUTION(x) + F.interpolate(F.max_pool2d(CONVOLUTION(x), 2), scale_factor=2.0)
+    return F.pad(x, (-4, -4, -4, -4))[:, :, :height, :width]
+
+
+def in_windows(x, mode="reflect"):
+    """As SwinIR does: the edge is mirrored until windows fill the image, which is cut in the end."""
+    height, width = x.shape[2:]
+    x = F.pad(x, (0, (4 - width % 4) % 4, 0, (4 - height % 4) % 4), mode)
+    windows = x.view(x.shape[0], 3, x.shape[2] // 4, 4, x.shape[3] // 4, 4).softmax(5)
+    return CONVOLUTION(windows.reshape(x.shape))[:, :, :height, :width]
+
+
 SIZES = {
+    "in windows": in_windows,
+    "in windows beside zeros": lambda x: in_windows(x, "constant"),
+    "in windows beside the edge": lambda x: in_windows(x, "replicate"),
+    "in windows beside another one": lambda x: F.pad(
+        x, (0, (x.shape[3] // 4 + 1) * 4 - x.shape[3])
+    ).unflatten(3, (-1, 4)),
+    "halved and cut": halved_and_cut,
     "convolved": nn.Sequential(CONVOLUTION, nn.MaxPool2d(3, 2, 1), nn.Conv2d(4, 8, 3), nn.PixelShuffle(2)),
     "upsampled": upsampled,
     "resized as given": lambda x: F.interpolate(x[:, :, ::2, ::2], x.shape[2:], mode="bilinear"),
@@ -107,21 +138,6 @@ def test_of_any_size(name):
     assert_as_in_onnxruntime(model, mod, (1, 3, 8, 10), (3, 3, 11, 6))
 
 
-def padded_like(x):
-    """As U-Nets do that take images of any size: they pad what they enlarge."""
-    up = F.interpolate(F.max_pool2d(CONVOLUTION(x), 2), scale_factor=2.0)
-    rest = x.shape[3] - up.shape[3]
-    return torch.cat([x, F.pad(up, (rest // 2, rest - rest // 2))[:, :, : x.shape[2]]], 1)
-
-
-def in_windows(x):
-    """As SwinIR does: the edge is mirrored until windows fill the image, which is cut in the end."""
-    height, width = x.shape[2:]
-    x = F.pad(x, (0, (4 - width % 4) % 4, 0, (4 - height % 4) % 4), "reflect")
-    windows = x.view(x.shape[0], 3, x.shape[2] // 4, 4, x.shape[3] // 4, 4).softmax(5)
-    return CONVOLUTION(windows.reshape(x.shape))[:, :, :height, :width]
-
-
 OF_MULTIPLES = {  # a function, shapes that it takes, and others, with what one of their sizes must be
     "halves joined": (
         lambda x: torch.cat([x, F.interpolate(F.max_pool2d(x, 2), scale_factor=2.0)], 1),
@@ -133,11 +149,15 @@ OF_MULTIPLES = {  # a function, shapes that it takes, and others, with what one 
         [(1, 3, 8, 12), (3, 3, 4, 4)],
         [((1, 3, 6, 12), "height must be a multiple of 4"), ((1, 3, 8, 2), "width must be a multiple of 4")],
     ),
-    "padded": (padded_like, [(1, 3, 8, 10), (3, 3, 6, 2)], [((1, 3, 8, 9), "width must be a multiple of 2")]),
+    "padded along one axis": (
+        padded_like,
+        [(1, 3, 8, 10), (3, 3, 6, 3)],
+        [((1, 3, 7, 10), "height must be a multiple of 2")],
+    ),
     "in windows": (
         in_windows,
-        [(1, 3, 8, 12), (2, 3, 4, 4)],
-        [((1, 3, 6, 12), "height must be a multiple of 4")],
+        [(1, 3, 8, 12), (2, 3, 4, 4), (2, 3, 3, 5)],
+        [((1, 3, 2, 12), "height must be at least 3, and is 2"), ((1, 3, 8, 1), "width must be at least 4")],
     ),
     "halved": (
         lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear") + F.interpolate(x, scale_factor=0.5),
@@ -166,8 +186,8 @@ OF_MULTIPLES = {  # a function, shapes that it takes, and others, with what one 
     ),
     "cut out by a part": (
         lambda x: x[:, :, x.shape[2] // 2 - 1 : x.shape[2] // 2 + 1],
-        [(1, 3, 4, 3), (2, 3, 2, 10)],
-        [((1, 3, 3, 8), "height must be a multiple of 2, and is 3")],
+        [(1, 3, 4, 3), (2, 3, 2, 10), (2, 3, 3, 8)],
+        [((1, 3, 1, 8), "height must be at least 2, and is 1")],
     ),
     "smaller than a window": (
         nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(3, 4, 3)),
@@ -252,9 +272,17 @@ def test_a_size_as_a_result():
         frontends.relax.from_onnx(model)
 
 
+def test_what_is_missing_up_to_a_multiple():
+    (n,) = (Size(tirx.Var("n", "int64")),)
+    up = (n + 7) // 8 * 8
+    for missing in ((8 - n % 8) % 8, -n % 8, up - n):
+        assert n + missing == up and (n + missing) // 8 * 8 == up and 0 <= missing < 8
+    assert n - n % 8 == n // 8 * 8 and (n * 3 - 5) // 2 == n - 2 + (n - 1) // 2
+
+
 def test_comparisons_with_one_answer():
     n, h = (Size(tirx.Var(name, "int64")) for name in "nh")
-    assert n * h * 6 // (n * 3) == h * 2 and n != 0 and n + 1 > 1 and n - 2 != n
+    assert n * h * 6 // (n * 3) == h * 2 and n * h * n == h * n * n and n != 0 and n + 1 > 1 and n - 2 != n
     assert broadcast((n, 1, 3), (1, h, 3)) == (n, h, 3)
     assert bounded(slice(0, 2**63 - 1, 2), n) == (0, n, 2) and bounded(slice(-1, n, 1), n)[0] == n - 1
     for undecided in (lambda: n == 1, lambda: n > 2, lambda: n == h, lambda: broadcast((n,), (1, h))):

@@ -63,15 +63,16 @@ class CapturableMachineExecutor(VirtualMachineExecutor):
 def _of_sizes(error: RuntimeError) -> ValueError | None:
     """What TVM says where the sizes of the inputs are none that the network takes, as a sentence."""
     found = re.search(
-        r"\((-?\d+) vs\. (-?\d+)\) : ErrorContext\(match_cast, ty=R\.(Tensor|Shape)\([(\[](.*?)[)\]][,)].*"
-        r"shape\[(\d+)\] mismatch",
+        r"\((-?\d+) vs\. (-?\d+)\) : ErrorContext\(match_cast, "
+        r"ty=R\.(?:Tensor\(\((.*)\), |Shape\(\[(.*)\]\)).*shape\[(\d+)\] mismatch",
         str(error),
         re.DOTALL,
     )
     if found is None:
         return None
-    is_, needed, _, shape, axis = found.groups()
-    wanted = re.split(r", (?![^(]*\))", shape)[int(axis)]
+    is_, needed, of_tensor, of_sizes, axis = found.groups()
+    extents = re.findall(r"(?:[^,()]|\((?:[^()]|\([^()]*\))*\))+", of_tensor or of_sizes)
+    wanted = extents[int(axis)].strip()
     return ValueError(
         f"the network does not take inputs of these sizes: {_must_be(wanted, needed)}, and is {is_}"
     )
@@ -79,11 +80,11 @@ def _of_sizes(error: RuntimeError) -> ValueError | None:
 
 def _must_be(wanted: str, needed: str) -> str:
     """What TVM wants of a size, in words where it is what the importer from ONNX asks for."""
-    multiple = re.fullmatch(r"(\w+) // (\d+) \* (\d+)", wanted)
+    multiple = re.fullmatch(r"\(?(\w+)(?: \+ \d+\))? // (\d+) \* (\d+)", wanted)
     if multiple and multiple[2] == multiple[3]:
         return f"{multiple[1]} must be a multiple of {multiple[2]}"
-    least = re.fullmatch(r"T\.max\((.+), (\d+)\)", wanted)
-    return f"{least[1]} must be at least {least[2]}" if least else f"one that must be {wanted}, {needed} here"
+    least = re.fullmatch(r"T\.max\((\w+), .+\)", wanted)
+    return f"{least[1]} must be at least {needed}" if least else f"one that must be {wanted}, {needed} here"
 
 
 def _flat(value: Any) -> Iterator[Array]:

@@ -1,9 +1,10 @@
-"""Of which sizes what a node asks is known: of multiples of some number, or of at least some.
+"""Of which sizes what a node asks is known: of all, in parts and a rest, of multiples, or of at least some.
 
-A network that halves its images and doubles them again joins them with what they were: ONNX fails where
-they are not of an even size. So does one whose windows or blocks have to fill its images. Others compute
-something else for a few sizes, as where images are smaller than what is cut out of them. The import goes on
-for all other sizes, and `checked` compares those of the inputs as the network runs.
+A network that pads its images until windows fill them computes with how many windows there are, and with how
+much is missing in the last: these are the sizes then, in place of that of the images. One that halves its
+images and doubles them again joins them with what they were: ONNX fails where they are not of an even size.
+Others compute something else for a few sizes, as where images are smaller than what is cut out of them. The
+import goes on for all other sizes, and `checked` compares those of the inputs as the network runs.
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ from tvm import relax, tirx
 from tvm.ir import Expr
 from tvm.tirx.analysis import undefined_vars
 
-from .sizes import SizeUnknown, at_least, simplified
+from .sizes import LARGEST, SizeUnknown, least_of, simplified, within
 
 MOST = 4096  # that a size may have to be at least
 
 
 @dataclass(frozen=True)
 class Assumed:
-    """Of which variable each variable of the inputs is a multiple, and how large variables are at least."""
+    """What each variable of the inputs is computed from, what these others are, and how large they may be."""
 
     sizes: Mapping[tirx.Var, Expr]
-    least: Mapping[tirx.Var, int]
+    values: Mapping[tirx.Var, Expr]
+    ranges: Mapping[tirx.Var, range]
+
+    @classmethod
+    def nothing(cls, variables: Iterable[tirx.Var]) -> Assumed:
+        return cls({var: var for var in variables}, {}, {})
 
     def size(self, extent: tirx.Var | int) -> Expr | int:
         return self.sizes.get(extent, extent) if isinstance(extent, tirx.Var) else extent
@@ -36,67 +42,102 @@ class Assumed:
         variables = sorted({var for expr in unknown.exprs for var in undefined_vars(expr)}, key=str)
         if unknown.is_known is None or not variables:
             return None
-        multiples = (
-            more
-            for count in range(1, len(variables) + 1)
-            for some in itertools.combinations(variables, count)
-            for more in self._multiples(some, unknown.exprs)
-        )
-        # Only few sizes are not large, but most are no multiples.
-        more = self._larger(variables, unknown) or next(
-            filter(lambda more: more._answers(unknown), multiples), None
-        )
-        if more is None:
-            return None
-        return Assumed({var: simplified(size, more.sizes) for var, size in self.sizes.items()}, more.least)
+        sizes = [var for var in variables if not self._is_rest(var)]
+        divisors = sorted({divisor for expr in unknown.exprs for divisor in _divisors(expr)} - {0, 1})
+        some = [each for count in range(1, len(sizes) + 1) for each in itertools.combinations(sizes, count)]
+        # Parts and a rest are all sizes; only few sizes are not large, but most are no multiples.
+        for more in itertools.chain(
+            (self._in_parts(each, divisor, way) for each in some for divisor in divisors for way in (1, -1)),
+            self._larger(sizes, unknown),
+            (self._multiples(each, divisor) for each in some for divisor in divisors),
+            (self._without_rest(var) for var in variables if self._is_rest(var)),
+        ):
+            if more._answers(unknown):
+                return self._followed_by(more)
+        return None
+
+    def _is_rest(self, var: tirx.Var) -> bool:
+        return self._range(var).stop < LARGEST
+
+    def _range(self, var: tirx.Var) -> range:
+        return self.ranges.get(var, range(1, LARGEST))
 
     def _answers(self, unknown: SizeUnknown) -> bool:
         """Whether it is known then."""
         assert unknown.is_known
-        with at_least(self.least):
+        with within(self.ranges):
             return unknown.is_known(*(simplified(expr, self.sizes) for expr in unknown.exprs))
 
-    def _multiples(self, some: tuple[tirx.Var, ...], exprs: Iterable[Expr]) -> Iterator[Assumed]:
-        """Some variables are multiples, whose sizes are those of others then."""
-        for divisor in sorted({divisor for expr in exprs for divisor in _divisors(expr)} - {0, 1}):
-            others = {var: tirx.Var(f"{var.name}_by_{divisor}", "int64") for var in some}
-            rounded = {others[var]: -(-self.least.get(var, 1) // divisor) for var in some}
-            yield Assumed({var: other * divisor for var, other in others.items()}, {**self.least, **rounded})
+    def _followed_by(self, more: Assumed) -> Assumed:
+        with within(more.ranges):
+            sizes = {var: simplified(size, more.sizes) for var, size in self.sizes.items()}
+        with within({}):
+            values = {var: simplified(value, self.values) for var, value in more.values.items()}
+        return Assumed(sizes, {**self.values, **values}, more.ranges)
 
-    def _larger(self, variables: Iterable[tirx.Var], unknown: SizeUnknown) -> Assumed | None:
+    def _in_parts(self, some: tuple[tirx.Var, ...], divisor: int, way: int) -> Assumed:
+        """Some variables are multiples and a rest behind them, or as many pixels less as are missing."""
+        sizes, values, ranges = {}, {}, dict(self.ranges)
+        for var in some:
+            parts, rest = (tirx.Var(f"{var.name}_{name}_{divisor}", "int64") for name in ("by", "rest"))
+            sizes[var] = parts * divisor + rest * way
+            values[parts] = tirx.floordiv(var if way > 0 else var + (divisor - 1), divisor)
+            values[rest] = (var - values[parts] * divisor) * way
+            least = self._range(var).start
+            ranges[parts] = range(least // divisor if way > 0 else -(-least // divisor), LARGEST)
+            ranges[rest] = range(divisor)
+        return Assumed(sizes, values, ranges)
+
+    def _multiples(self, some: tuple[tirx.Var, ...], divisor: int) -> Assumed:
+        """Some variables are multiples, whose sizes are those of others then."""
+        others = {var: tirx.Var(f"{var.name}_by_{divisor}", "int64") for var in some}
+        rounded = {
+            other: range(-(-self._range(var).start // divisor), LARGEST) for var, other in others.items()
+        }
+        return Assumed(
+            {var: other * divisor for var, other in others.items()},
+            {other: tirx.floordiv(var, divisor) for var, other in others.items()},
+            {**self.ranges, **rounded},
+        )
+
+    def _without_rest(self, rest: tirx.Var) -> Assumed:
+        return Assumed({rest: tirx.IntImm("int64", 0)}, {}, self.ranges)
+
+    def _larger(self, variables: Iterable[tirx.Var], unknown: SizeUnknown) -> Iterator[Assumed]:
         """All variables have at least the least number that is enough, which is searched for by halves."""
 
         def of(number: int) -> Assumed:
-            numbers = {var: max(self.least.get(var, 1), number) for var in variables}
-            return Assumed({}, {**self.least, **numbers})
+            larger = {var: range(max(self._range(var).start, number), LARGEST) for var in variables}
+            return Assumed({}, {}, {**self.ranges, **larger})
 
-        too_few, enough = 1, MOST
+        too_few, enough = 0, MOST
         if not of(enough)._answers(unknown):
-            return None
+            return
         while enough - too_few > 1:
             half = (too_few + enough) // 2
             too_few, enough = (too_few, half) if of(half)._answers(unknown) else (half, enough)
-        return of(enough)
+        yield of(enough)
 
     def checked(self, builder: relax.BlockBuilder, parameters: list[relax.Var]) -> list[relax.Var]:
         """The inputs with the sizes that are assumed, which are compared as the network runs."""
         changed = {var: size for var, size in self.sizes.items() if not var.same_as(size)}
-        for var, size in changed.items():
-            (inner,) = undefined_vars(size)
-            multiple = int(simplified(size, {inner: tirx.IntImm("int64", 1)}))
+        for inner in dict.fromkeys(var for size in changed.values() for var in undefined_vars(size)):
             # As a value of its own: TVM does not compile what only this comparison computes.
-            values = builder.emit(relax.ShapeExpr([tirx.floordiv(var, multiple)]))
+            values = builder.emit(relax.ShapeExpr([self.values[inner]]))
             builder.match_cast(values, relax.ShapeType([inner]))
-        for var in dict.fromkeys(var for size in self.sizes.values() for var in undefined_vars(size)):
-            if self.least.get(var, 1) > 1:
-                large = tirx.Max(var, tirx.IntImm("int64", self.least[var]))
-                builder.match_cast(relax.ShapeExpr([var]), relax.ShapeType([large]))
-        return [
+        checked = [
             builder.match_cast(each, relax.TensorType([*map(self.size, each.ty.shape)], each.ty.dtype))
             if any(extent in changed for extent in each.ty.shape)
             else each
             for each in parameters
         ]
+        for var, size in self.sizes.items():
+            with within(self.ranges):
+                least = least_of(size)
+            if least > 1:
+                large = tirx.Max(var, tirx.IntImm("int64", least))
+                builder.match_cast(relax.ShapeExpr([var]), relax.ShapeType([large]))
+        return checked
 
 
 def _divisors(expr: Expr) -> Iterator[int]:

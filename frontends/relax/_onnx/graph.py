@@ -33,7 +33,7 @@ from . import counts, elementwise, layers, quantization, reductions, sampling, s
 from .counts import Count, IsNone, extents, has_counts, is_symbolic
 from .node import Convert, Node, Value, constant, dtype_of, shape_of
 from .rows import Rows, rows_of_result
-from .sizes import INSTEAD, SizesMatter, SizeUnknown, sizes_array
+from .sizes import INSTEAD, SizesMatter, SizeUnknown, expressions, of_what_is_known, sizes_array
 
 TO_RELAY = "import it by frontends.from_onnx, to Relay"
 MAX_NODES = 20_000  # after loops are unrolled
@@ -281,6 +281,9 @@ class Graph:
         results = [emit(each) for each in (made if isinstance(made, list) else [made])]
         if len(results) == 1 and isinstance(results[0].ty, relax.TupleType):
             results = [emit(relax.TupleGetItem(results[0], at)) for at in range(len(results[0].ty.fields))]
+        results = [
+            emit(op.reshape(each, known)) if (known := _known_shape(each)) else each for each in results
+        ]
         if n.proto.op_type in OF_WINDOWS:
             layers.check_pixels(n, results)
         if in_float32:
@@ -422,6 +425,17 @@ class Graph:
         found = [(self.values[each.name], self.rows.get(each.name)) for each in graph.output]
         self.values, self.rows, self.proto = outside
         return found
+
+
+def _known_shape(value: relax.Expr) -> relax.ShapeExpr | None:
+    """Its shape, if more is known of it than TVM sees, which compares those that have to be equal."""
+    if isinstance(value.ty, relax.TupleType):
+        return None
+    exprs = expressions(shape_of(value))
+    known = [of_what_is_known(expr) for expr in exprs]
+    if known == [None] * len(exprs):
+        return None
+    return relax.ShapeExpr([expr if other is None else other for other, expr in zip(known, exprs)])
 
 
 def _known_sizes(value: Value) -> list[int | None]:

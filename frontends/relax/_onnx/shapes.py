@@ -12,7 +12,7 @@ from tvm.ir import Expr
 
 from .._scatter import scattered
 from .node import Convert, Node, constant, shape_of
-from .sizes import INSTEAD, Extent, Size, bounded, broadcast, is_number
+from .sizes import INSTEAD, Extent, Size, bounded, broadcast, expressions, is_number
 
 op = relax.op
 
@@ -164,7 +164,7 @@ def _split(n: Node) -> list[relax.Expr]:
 def _part(n: Node, data: relax.Expr, axis: int, begin: Extent, end: Extent) -> relax.Expr:
     shape = list(shape_of(data))
     shape[axis] = end - begin
-    return n.emit_of_shape(op.strided_slice(data, [axis], [begin], [end]), shape)
+    return n.emit_of_shape(op.strided_slice(data, [axis], [begin], [end], assume_inbound=True), shape)
 
 
 def _slice(n: Node) -> relax.Expr:
@@ -185,7 +185,9 @@ def _slice(n: Node) -> relax.Expr:
         for axis, start, end, step in forwards:
             after[axis] = -((start - end) // step)
         axes, starts, ends, steps = (list(each) for each in zip(*forwards))
-        result = n.emit_of_shape(op.strided_slice(result, axes, starts, ends, steps), after)
+        result = n.emit_of_shape(
+            op.strided_slice(result, axes, starts, ends, steps, assume_inbound=True), after
+        )
     return result
 
 
@@ -270,37 +272,71 @@ def _pad(n: Node) -> relax.Expr:
         return _repeated(n, mode, widths)
     if isinstance(number, int) and int(float(number)) != number:
         n.refuse(f"the number {number} is not supported, which float64 does not hold")
-    widths = [int(width) for width in widths]
     result = n.data(0)
     for axis, size in enumerate(n.shape(0)):
         front, behind = widths[2 * axis : 2 * axis + 2]
         if min(front, behind) < 0:
             result = _part(n, result, axis, max(-front, 0), size + min(behind, 0))
     widths = [max(width, 0) for width in widths]
+    if any(isinstance(width, Size) for width in widths):
+        return _with_numbers_around(n, result, widths, number)
     return op.nn.pad(result, widths, "constant", float(number)) if any(widths) else result
+
+
+def _with_numbers_around(n: Node, data: relax.Expr, widths: list[Extent], number: float) -> relax.Expr:
+    """Around data by widths that follow from open sizes, which `relax.op.nn.pad` does not take."""
+    shape, fronts = shape_of(data), widths[::2]
+    after = [front + size + behind for front, size, behind in zip(fronts, shape, widths[1::2])]
+
+    def padded(data: te.Tensor, fronts: list[Expr], after: list[Expr]) -> te.Tensor:
+        def element(*at: Expr) -> Expr:
+            places = [place - front for place, front in zip(at, fronts)]
+            outside = [
+                bound
+                for place, front, size, end in zip(places, fronts, data.shape, after)
+                for bound in (place < 0, place >= size)
+                if not (is_number(front, 0) and end is size)
+            ]
+            value = tirx.const(number, data.dtype)
+            return tirx.if_then_else(tirx.any(*outside), value, data(*places))
+
+        return te.compute(after, element, "padded")
+
+    return n.builder.emit_te(padded, data, expressions(fronts), expressions(after))
 
 
 def _repeated(n: Node, mode: str, widths: list[Extent]) -> relax.Expr:
     """By a list of places along each axis, which is computed as it runs where the size is open."""
     result = n.data(0)
     for axis, size in enumerate(n.shape(0)):
-        around = int(widths[2 * axis]), int(widths[2 * axis + 1])
-        if not any(around):
+        around = widths[2 * axis : 2 * axis + 2]
+        if all(is_number(width, 0) for width in around):
             continue
-        if isinstance(size, int):
+        if not any(isinstance(each, Size) for each in (size, *around)):
             places = np.pad(np.arange(size), around, mode=mode)  # type: ignore[call-overload]
             result = n.emit(op.take(result, constant(places.astype("int64")), axis))
-        elif mode == "reflect" and size <= max(around):
-            n.refuse(f"{size} elements cannot be mirrored to {max(around)}")
-        else:
-            result = n.emit(op.take(result, n.emit(_places_around(n, size, *around, mode)), axis))
+            continue
+        if mode == "reflect":
+            for width in around:
+                _check_mirrored(n, size, width)
+        result = n.emit(op.take(result, n.emit(_places_around(n, size, around[0], around[1], mode)), axis))
     return result
 
 
-def _places_around(n: Node, size: Size, front: int, behind: int, mode: str) -> relax.Expr:
+def _check_mirrored(n: Node, size: Extent, width: Extent) -> None:
+    """Now, or as it runs where both are open: a size may be one that is large enough for its own width."""
+    if isinstance(size, Size) and isinstance(width, Size):
+        n.builder.match_cast(
+            relax.ShapeExpr([size.expr]), relax.ShapeType([tirx.Max(size.expr, (width + 1).expr)])
+        )
+    elif size <= width:
+        n.refuse(f"{size} elements cannot be mirrored to {width}")
+
+
+def _places_around(n: Node, size: Extent, front: Extent, behind: Extent, mode: str) -> relax.Expr:
     """The places of an axis of open size, from `front` in front of it to `behind` behind it."""
 
-    def places(size: Expr) -> te.Tensor:
+    def places(size: Expr, front: Expr, after: Expr) -> te.Tensor:
         first, last = tirx.IntImm("int64", 0), size - 1
 
         def place(at: Expr) -> Expr:
@@ -309,6 +345,6 @@ def _places_around(n: Node, size: Size, front: int, behind: int, mode: str) -> r
                 return tirx.max(tirx.min(outside, last), first)
             return last - tirx.abs(last - tirx.abs(outside))
 
-        return te.compute((size + (front + behind),), place, "places")
+        return te.compute((after,), place, "places")
 
-    return n.builder.emit_te(places, size.expr)
+    return n.builder.emit_te(places, *expressions([size, front, front + size + behind]))

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
+from tvm_ffi import structural_equal
 
 from tvm import tirx
 from tvm.ir import Expr, Range
@@ -24,8 +25,9 @@ from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
 
 from ...errors import ImportFailure
+from .polynomials import in_order, quotient
 
-LEAST: ContextVar[Mapping[tirx.Var, int]] = ContextVar("LEAST")  # of variables that are not at least 1
+RANGES: ContextVar[Mapping[tirx.Var, range]] = ContextVar("RANGES")  # of variables not known as at least 1
 LARGEST = 2**31 - 1  # of a size; exporters write it, or 2**63 - 1, for the end of an axis
 
 
@@ -186,7 +188,10 @@ def _place(at: Extent, extent: Extent) -> Extent:
 def _computed(function: Callable[..., Any], one: Any, other: Any) -> Extent:
     if not all(isinstance(each, (int, np.integer, Size)) for each in (one, other)):
         return NotImplemented
-    return size_of(simplified(_TIRX.get(function, function)(_expr(one), _expr(other))))
+    exprs = _expr(one), _expr(other)
+    if function is operator.floordiv and (times := quotient(*exprs)) is not None:
+        return size_of(times)
+    return size_of(simplified(_TIRX.get(function, function)(*exprs)))
 
 
 _TIRX: dict[Any, Any] = {operator.floordiv: tirx.floordiv, operator.mod: tirx.floormod}
@@ -225,7 +230,11 @@ def simplified(expr: Expr, sizes: Mapping[tirx.Var, Expr] | None = None) -> Expr
     analyzer = _analyzer([*sizes.values(), *others])
     for var, size in sizes.items():
         analyzer.bind(var, size)
-    return analyzer.simplify(expr)
+    return in_order(analyzer.simplify(expr))
+
+
+def expressions(extents: Iterable[Extent]) -> list[Expr]:
+    return [_expr(extent) for extent in extents]
 
 
 def _expr(value: Any) -> Expr:
@@ -233,19 +242,32 @@ def _expr(value: Any) -> Expr:
 
 
 @contextlib.contextmanager
-def at_least(least: Mapping[tirx.Var, int]) -> Iterator[None]:
-    """While it lasts, it is known of these variables how large they are at least."""
-    token = LEAST.set(least)
+def within(ranges: Mapping[tirx.Var, range]) -> Iterator[None]:
+    """While it lasts, it is known of these variables how large they are."""
+    token = RANGES.set(ranges)
     try:
         yield
     finally:
-        LEAST.reset(token)
+        RANGES.reset(token)
+
+
+def of_what_is_known(expr: Expr) -> Expr | None:
+    """An extent in other words, if its variables' ranges allow for them."""
+    with_ranges = simplified(expr)
+    with within({}):
+        without = simplified(expr)
+    return None if structural_equal(with_ranges, without) else with_ranges
+
+
+def least_of(expr: Expr) -> int:
+    return int(_analyzer([expr]).const_int_bound(expr).min_value)
 
 
 def _analyzer(exprs: Iterable[Expr]) -> Analyzer:
     """It knows that there are elements along each axis of the inputs."""
-    analyzer, least = Analyzer(), LEAST.get({})
+    analyzer, ranges = Analyzer(), RANGES.get({})
     for var in {var for expr in exprs for var in undefined_vars(expr)}:
+        known = ranges.get(var, range(1, LARGEST))
         # Of int64: the sum of two int32 would overflow, and with it the proofs.
-        analyzer.bind(var, Range.from_min_extent(_expr(least.get(var, 1)), _expr(LARGEST)))
+        analyzer.bind(var, Range(_expr(known.start), _expr(known.stop)))
     return analyzer
