@@ -43,7 +43,7 @@ def from_onnx(
 
     Sizes that the model leaves open are variables: those that it gives one name are one. A batch may always
     be open in what computes each image by itself, the size of images where it is convolved, pooled, padded
-    and resized to a whole multiple or part. Where what is computed would be right for some sizes only,
+    and resized. Where what is computed would be right for some sizes only,
     multiples of some number, or those of at least some, the sizes are compared as it runs, and others fail
     then.
 

@@ -126,6 +126,16 @@ SIZES = {
     "normalized": lambda x: F.instance_norm(CONVOLUTION(x)),
     "normalized in groups": nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)),
     "bicubic": lambda x: F.interpolate(CONVOLUTION(x), scale_factor=2.0, mode="bicubic"),
+    "with its corners aligned": lambda x: F.interpolate(
+        CONVOLUTION(x), scale_factor=2.0, mode="bilinear", align_corners=True
+    ),
+    "a mean resized to an image": lambda x: (
+        x * F.interpolate(x.mean((2, 3), keepdim=True), x.shape[2:], mode="bilinear")
+    ),
+    "halved": lambda x: (
+        F.interpolate(x, scale_factor=0.5, mode="bilinear") + F.interpolate(x, scale_factor=0.5)
+    ),
+    "nearest of a pyramid": lambda x: x + F.interpolate(F.max_pool2d(x, 3, 2, 1), size=x.shape[2:]),
     "cropped": lambda x: CONVOLUTION(x)[:, :, ::2, : x.shape[3]],
     "with its edge repeated": lambda x: F.pad(x, (2, 1, 0, 3), mode="replicate"),
 }
@@ -159,13 +169,8 @@ OF_MULTIPLES = {  # a function, shapes that it takes, and others, with what one 
         [(1, 3, 8, 12), (2, 3, 4, 4), (2, 3, 3, 5)],
         [((1, 3, 2, 12), "height must be at least 3, and is 2"), ((1, 3, 8, 1), "width must be at least 4")],
     ),
-    "halved": (
-        lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear") + F.interpolate(x, scale_factor=0.5),
-        [(1, 3, 8, 12), (2, 3, 6, 10)],
-        [((1, 3, 7, 12), "height must be a multiple of 2")],
-    ),
-    "nearest of a pyramid": (
-        lambda x: x + F.interpolate(F.max_pool2d(x, 3, 2, 1), size=x.shape[2:]),
+    "corners aligned of one and a half": (
+        lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=True),
         [(1, 3, 8, 12), (2, 3, 6, 10)],
         [((1, 3, 7, 12), "height must be a multiple of 2")],
     ),
@@ -224,12 +229,7 @@ def test_blocks_that_do_not_fill_the_image():
 
 REFUSED = {
     "a known number of pixels": (lambda x: CONVOLUTION(x) + torch.ones(4, 8, 10), "Add"),
-    "one and a half": (lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"), "Resize"),
-    "with its corners aligned": (
-        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True),
-        "Resize",
-    ),
-    "every third of the nearest": (lambda x: F.interpolate(x, scale_factor=1 / 3), "Resize"),
+    "a ratio of large numbers": (lambda x: F.interpolate(x, scale_factor=1.2345, mode="bilinear"), "Resize"),
     "turned": (lambda x: x + x.transpose(2, 3), "Add"),
 }
 
@@ -241,14 +241,45 @@ def test_what_is_right_for_some_sizes_only_is_refused(name):
         imported(function, (2, 3, 8, 8 if name == "turned" else 10), IMAGES, opset=18)
 
 
-def test_smooth_resizing_with_asymmetric_coordinates_is_refused():
-    """TVM does not compile it."""
-    options = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
-    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], **options)]
-    inputs, outputs = [("x", FLOAT, ["N", 4, "H", "W"])], [("y", FLOAT, ["N", 4, None, None])]
-    scales = np.array([1, 1, 2, 2], "float32")
-    with pytest.raises(ImportFailure, match=r"Resize.*: give the sizes of the inputs by shapes"):
-        frontends.relax.from_onnx(of_graph(nodes, inputs, outputs, [("scales", scales)]))
+COORDINATES = "half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"
+ROUNDINGS = "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"
+
+
+def resizes(what, given):
+    """A node for each way to resize."""
+    ways = [{"mode": mode} for mode in ("linear", "cubic")]
+    ways += [{"mode": "nearest", "nearest_mode": how} for how in ROUNDINGS]
+    all_ways = [{**way, "coordinate_transformation_mode": kind} for way in ways for kind in COORDINATES]
+    inputs = {"scales": ["x", "", given], "sizes": ["x", "", "", given]}[what]
+    return [helper.make_node("Resize", inputs, [f"y{at}"], **way) for at, way in enumerate(all_ways)]
+
+
+def assert_resized_as_in_onnxruntime(nodes, given, shapes, beside=()):
+    inputs = [("x", FLOAT, ["N", 2, "H", "W"]), *beside]
+    outputs = [(node.output[0], FLOAT, ["N", 2, None, None]) for node in nodes if node.op_type == "Resize"]
+    model = of_graph(nodes, inputs, outputs, given)
+    network = runtime.compile(frontends.relax.from_onnx(model), QUICK)
+    for shape, *others in shapes:
+        arrays = {"x": np.random.default_rng(0).random(shape, "float32")}
+        arrays |= {name: np.zeros(other, "float32") for (name, *_), other in zip(beside, others)}
+        expected = in_onnxruntime(model, arrays)
+        for node, found in zip(nodes[-len(outputs) :], network(*arrays.values()).values()):
+            theirs = expected[node.output[0]]
+            np.testing.assert_allclose(found, theirs, rtol=1e-4, atol=1e-4, err_msg=str(node))
+
+
+@pytest.mark.parametrize("scales", [(1.5, 1 / 3), (0.7, 2.0)])
+def test_resizing_by_any_scale(scales):
+    nodes = [node for node in resizes("scales", "scales") if b"align_corners" not in node.SerializeToString()]
+    given = [("scales", np.array([1, 1, *scales], "float32"))]
+    assert_resized_as_in_onnxruntime(nodes, given, [[(1, 2, 9, 12)], [(2, 2, 4, 7)], [(1, 2, 2, 3)]])
+
+
+def test_resizing_to_any_size():
+    shape = helper.make_node("Shape", ["y"], ["shape"])
+    nodes = [shape, *resizes("sizes", "shape")]
+    shapes = [[(1, 2, 9, 12), (1, 2, 5, 17)], [(2, 2, 4, 7), (2, 2, 12, 1)], [(1, 2, 1, 3), (1, 2, 2, 6)]]
+    assert_resized_as_in_onnxruntime(nodes, [], shapes, [("y", FLOAT, ["N", 2, "height", "width"])])
 
 
 def test_sizes_may_be_given():

@@ -56,8 +56,7 @@ class _Sum:
             expr, number = 0 - expr, -number
         terms = {factors: times for factors, times in self._of(expr).items() if times % number}
         first = max(terms, default=())
-        rest = terms[first] % number if first else 0
-        if 2 * rest > number or (2 * rest == number and terms[first] < 0):  # as -((7 - x) // 8)
+        if first and terms[first] < 0 and 2 * (terms[first] % number) >= number:  # -x // 8 as -((x + 7) // 8)
             turned = self._in_parts(number - 1 - expr, number)
             return {factors: -times for factors, times in turned.items()}
         whole: Counter[Any] = Counter()

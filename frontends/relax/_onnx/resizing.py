@@ -5,24 +5,25 @@ Coordinates are those of element centres, and computed in float32 in the order o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from tvm import relax
+from tvm import relax, te
 
 from ..._onnx.resizing import ROUND, How, how_of, taps_at
 from .._resample import resampled
 from .node import Node, constant
-from .sizes import INSTEAD, Extent, Size, typical
+from .open_resizing import TIE, along
+from .sizes import INSTEAD, Extent, Size, expressions, is_same, typical
 
 op = relax.op
 METHODS = "nearest", "linear", "cubic"
 OF_IMAGES = "half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"
 OF_LENGTH = "align_corners", "tf_crop_and_resize"  # coordinates that depend on the size of the result
-TIE = 1e-6  # so near to the middle of two pixels, ONNX Runtime takes the one that is preferred
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def resize(n: Node) -> relax.Expr:
         n.refuse(f"the coordinates {how.coordinates} are not supported, only {', '.join(known)}")
     if how.mode != "nearest":
         n.only_floats()
-    if n.rank() == 4 and any(isinstance(size, Size) for size in n.shape(0)[2:]):
+    if _is_open(n):
         return _of_unknown_sizes(n, how)
     axes = _axes(n, how)
     if how.mode == "nearest":
@@ -134,32 +135,49 @@ def _axes(n: Node, how: How) -> dict[int, _Axis]:
     return changed
 
 
+def _is_open(n: Node) -> bool:
+    """Whether only the run knows the sizes of the images, or those that they get."""
+    after = n.integers(3) if n.has(3) else []
+    return n.rank() == 4 and any(isinstance(size, Size) for size in (*n.shape(0)[2:], *after[-2:]))
+
+
 def _of_unknown_sizes(n: Node, how: How) -> relax.Expr:
-    """By `relax.image.resize2d`, where it computes the same for all sizes: in known ratios, or smoothly."""
+    """By `relax.image.resize2d`, where it computes the same for all sizes, or else as it runs."""
     shape = n.shape(0)
     axes = [axis % 4 for axis in n.attribute("axes", range(4))]
     n.inputs[1]  # which other coordinates read
     by_sizes = n.has(3) and n.shape(3) != (0,)
-    given = n.integers(3) if by_sizes else n.value(2).tolist()
-    # With the corners aligned, TVM cannot compile every division by a size that may be 1, and with asymmetric
-    # coordinates no product of a place and a scale.
-    is_smooth = how.mode != "nearest" and how.coordinates in OF_IMAGES[:2] and not how.exclude_outside
+    given = n.integers(3) if by_sizes else n.value(2).astype("float32").tolist()
     after: list[Extent] = list(shape)
     ratios: list[Fraction | None] = [Fraction(1)] * 4
+    scales: list[float | None] = [None] * 4
     for axis, each in zip(axes, given):
-        if not by_sizes:
-            ratios[axis] = _fraction(each)
-        elif axis < 2 or not is_smooth:
-            ratios[axis] = _ratio(shape[axis], each)
-        after[axis] = each if by_sizes else _scaled(n, shape[axis], ratios[axis])
+        if by_sizes:
+            after[axis], ratios[axis] = each, _ratio(shape[axis], each)
+        else:
+            after[axis], ratios[axis], scales[axis] = *_scaled(n, shape[axis], each, how), each
     if (
         ratios[:2] != [1, 1]
         or how.antialias
+        or (how.mode == "cubic" and how.exclude_outside)
+        or how.coordinates == "tf_crop_and_resize"
         or n.attribute("keep_aspect_ratio_policy", "stretch") != "stretch"
-        or not (is_smooth or how.mode == "nearest")
     ):
         n.refuse(f"it resizes images whose size only the run knows in a way that depends on it: {INSTEAD}")
-    if is_smooth:
+    if how.mode == "nearest" and all(_is_repeated(ratio, how) for ratio in ratios):
+        return op.image.resize2d(
+            n.data(0),
+            relax.ShapeExpr(after[2:]),
+            method="nearest_neighbor",
+            coordinate_transformation_mode="asymmetric",
+            rounding_method="floor",
+        )
+    if how.mode == "nearest" and all(_is_every(ratio, how) for ratio in ratios):
+        steps = [each.denominator for each in ratios[2:] if each is not None]
+        return n.emit_of_shape(op.strided_slice(n.data(0), [2, 3], [0, 0], shape[2:], steps), after)
+    # With the corners aligned, TVM cannot compile every division by a size that may be 1, and with asymmetric
+    # coordinates no product of a place and a scale.
+    if how.mode != "nearest" and how.coordinates in OF_IMAGES[:2] and (by_sizes or None not in ratios):
         return op.image.resize2d(
             n.data(0),
             relax.ShapeExpr(after[2:]),
@@ -168,25 +186,26 @@ def _of_unknown_sizes(n: Node, how: How) -> relax.Expr:
             rounding_method="",
             cubic_alpha=how.coefficient,
         )
-    if all(_is_every(ratio, how) for ratio in ratios):
-        steps = [each.denominator for each in ratios[2:] if each is not None]
-        return n.emit_of_shape(op.strided_slice(n.data(0), [2, 3], [0, 0], shape[2:], steps), after)
-    if not all(_is_repeated(ratio, how) for ratio in ratios):
-        n.refuse(f"which pixels are the nearest depends on the size, which only the run knows: {INSTEAD}")
-    return op.image.resize2d(
-        n.data(0),
-        relax.ShapeExpr(after[2:]),
-        method="nearest_neighbor",
-        coordinate_transformation_mode="asymmetric",
-        rounding_method="floor",
-    )
+    return _as_it_runs(n, after, ratios, scales, how)
 
 
-def _fraction(scale: float) -> Fraction | None:
-    """A whole number, or one part of it; TVM does not compile all others of a size that is a multiple."""
-    near = Fraction(scale).limit_denominator(64)
-    is_exact = np.float32(near) == np.float32(scale)
-    return near if is_exact and 1 in (near.numerator, near.denominator) else None
+def _as_it_runs(
+    n: Node, after: list[Extent], ratios: list[Fraction | None], scales: list[float | None], how: How
+) -> relax.Expr:
+    """Sums of pixels are in float32."""
+    result, dtype = n.data(0), n.dtype()
+    computed = "float32" if how.mode != "nearest" and dtype == "float16" else dtype
+    if computed != dtype:
+        result = n.emit(op.astype(result, computed))
+    for axis in (3, 2):
+        if ratios[axis] != 1:
+            (size,) = expressions([after[axis]])
+            result = n.emit(n.builder.emit_te(_along(axis, scales[axis], how), result, size))
+    return op.astype(result, dtype) if computed != dtype else result
+
+
+def _along(axis: int, scale: float | None, how: How) -> Callable[..., te.Tensor]:
+    return lambda data, after: along(data, axis, after, scale, how)
 
 
 def _ratio(before: Extent, after: Extent) -> Fraction | None:
@@ -195,15 +214,22 @@ def _ratio(before: Extent, after: Extent) -> Fraction | None:
         return Fraction(after, before)
     large, small = (after, before) if typical(after) >= typical(before) else (before, after)
     times = round(typical(large) / typical(small))
-    if small * times != large:
+    if not is_same(small * times, large):
         return None
     return Fraction(times) if large is after else Fraction(1, times)
 
 
-def _scaled(n: Node, size: Extent, ratio: Fraction | None) -> Extent:
-    if ratio is None or size * ratio.numerator % ratio.denominator:
-        n.refuse(f"its scale of {size} pixels is no whole number, nor one part of it: {INSTEAD}")
-    return size * ratio.numerator // ratio.denominator
+def _scaled(n: Node, size: Extent, scale: float, how: How) -> tuple[Extent, Fraction | None]:
+    """How many pixels that are, and the scale, where it is their ratio for all sizes."""
+    ratio, sizes = Fraction(scale).limit_denominator(64), np.arange(1, 2**16)
+    rounded = np.floor(sizes.astype("float32") * np.float32(scale))
+    if not np.array_equal(rounded, sizes * ratio.numerator // ratio.denominator):
+        n.refuse(f"its scale of {size} pixels, {scale}, is no ratio of small numbers: {INSTEAD}")
+    pixels, after = size * ratio.numerator, size * ratio.numerator // ratio.denominator
+    # Where corners are aligned, ONNX and ONNX Runtime disagree about other sizes.
+    if how.coordinates == "align_corners" and pixels % ratio.denominator:
+        n.refuse(f"its scale of {size} pixels makes no whole number of them: {INSTEAD}")
+    return after, ratio if is_same(after * ratio.denominator, pixels) else None
 
 
 def _is_repeated(ratio: Fraction | None, how: How) -> bool:

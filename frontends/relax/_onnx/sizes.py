@@ -145,6 +145,11 @@ def is_number(extent: Extent, number: int) -> bool:
     return not isinstance(extent, Size) and bool(extent == number)
 
 
+def is_same(one: Extent, other: Extent) -> bool:
+    """Whether they are known to be one, for all sizes."""
+    return _answer(operator.eq, _expr(one), _expr(other)) is True
+
+
 def sizes_array(numbers: Sequence[Extent]) -> np.ndarray:
     """A shape as ONNX computes with it: of int64, or of objects where the run decides."""
     return np.array(numbers, "object" if any(isinstance(each, Size) for each in numbers) else "int64")
