@@ -126,6 +126,7 @@ SIZES = {
     "normalized": lambda x: F.instance_norm(CONVOLUTION(x)),
     "normalized in groups": nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)),
     "bicubic": lambda x: F.interpolate(CONVOLUTION(x), scale_factor=2.0, mode="bicubic"),
+    "with a grid": lambda x: x + torch.arange(x.shape[3]) + torch.arange(1, 2 * x.shape[2], 2)[:, None],
     "with its corners aligned": lambda x: F.interpolate(
         CONVOLUTION(x), scale_factor=2.0, mode="bilinear", align_corners=True
     ),

@@ -49,8 +49,7 @@ EACH_ELEMENT = {*elementwise.converters()}
 OF_WINDOWS = {"AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool", "Resize", "Upsample"}
 # Of what is known at import; these have no converter, since their results have the shapes that data gives.
 ONLY_KNOWN = {
-    *("Compress", "EyeLike", "NonZero"),
-    *("Range", "Unique"),
+    *("Compress", "EyeLike", "NonZero", "Unique"),
 }
 # These are never computed at import: they are of weights at most, and take ONNX's reference long.
 NEVER_KNOWN = {*layers.converters(), *sampling.converters()}

@@ -29,6 +29,7 @@ def converters() -> dict[str, Convert]:
         "GatherND": _gather_nd,
         "OneHot": _one_hot,
         "Pad": _pad,
+        "Range": _range,
         "Reshape": _reshape,
         "ScatterElements": _scatter_elements,
         "ScatterND": _scatter_nd,
@@ -251,6 +252,21 @@ def _inside(n: Node, place: int, sizes: int | tuple[int, ...]) -> relax.Expr:
     counted = op.where(op.less(indices, relax.const(0, dtype)), op.add(indices, constant(extents)), indices)
     last = constant(np.maximum(extents - 1, 0).astype(dtype))
     return n.emit(op.minimum(op.maximum(counted, relax.const(0, dtype)), last))
+
+
+def _range(n: Node) -> relax.Expr:
+    """Of sizes that only the run knows."""
+    start, end, step = (n.integers(place)[0] for place in range(3))
+    if not isinstance(step, int) or step == 0:
+        n.refuse(f"its step is {step}: {INSTEAD}")
+    count = -((start - end) // step)
+    if not count >= 0:
+        count = 0
+
+    def numbers(start: Expr, count: Expr) -> te.Tensor:
+        return te.compute((count,), lambda at: start + at * step, "numbers")
+
+    return n.builder.emit_te(numbers, *expressions([start, count]))
 
 
 MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
