@@ -8,6 +8,7 @@ from torch import nn
 import frontends.relax
 import tvm_passes
 from tests.relax.modules import CUDA, QUICK, compiled, module_of, run
+from tests.relax.onnx_models import exported
 from tests.relax.test_passes import converted, operators
 from topi_ext.group_norm.op import NAME as GROUP_NORM
 from topi_ext.layer_norm.op import NAME as LAYER_NORM
@@ -122,3 +123,31 @@ def test_scales_that_are_not_used_are_left_out():
     result, _ = fused(lambda x: of_groups(x, center=False, scale=False))
     (call,) = norms(result)
     assert not call.attrs["has_gamma"] and not call.attrs["has_beta"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the exporter
+def test_groups_as_pytorch_exports_them():
+    """They are joined to channels, normalized, taken apart, multiplied and added to."""
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8, eps=0.1), nn.ReLU(), nn.Conv2d(8, 2, 1)
+    ).eval()
+    for parameter in model[1].parameters():
+        nn.init.uniform_(parameter, 0.5, 1.5)
+    proto, _ = exported(model, IMAGE)
+    module = convolution_pipeline(QUICK)(frontends.relax.from_onnx(proto))
+    (norm,) = norms(module)
+    assert int(norm.attrs["groups"]) == 2 and str(norm.attrs["activation"]) == "relu"
+    assert not {"relax.multiply", "relax.add", "relax.reshape"} & set(operators(module))
+    (found,) = run(compiled(module, QUICK), [IMAGE.numpy()])
+    np.testing.assert_allclose(found, model(IMAGE).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_no_number_of_each_channel_is_not_folded():
+    def build(data):
+        gamma, beta = (relax.const(np.full(6, number, "float32")) for number in (2, 1))
+        norm = relax.op.nn.group_norm(data, gamma, beta, 2, 1, [2, 3], epsilon=0.1)
+        return relax.op.multiply(norm, relax.const(np.ones((6, 5, 1), "float32")))
+
+    result, _ = fused(build)
+    assert len(norms(result)) == 1 and "relax.multiply" in operators(result)

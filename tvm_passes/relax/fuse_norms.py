@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
+import numpy as np
+
 from topi_ext.conv2d_nhwc.problem import GivenActivation
 from topi_ext.group_norm import group_norm
 from topi_ext.group_norm.op import NAME as GROUP_NORM
@@ -12,6 +14,7 @@ from topi_ext.layer_norm import layer_norm
 from topi_ext.layer_norm.op import FLOATS
 
 import tvm
+from tvm import relax
 from tvm.ir import Attrs, Expr
 from tvm.relax.dpl import is_op, wildcard
 
@@ -38,6 +41,48 @@ class _OfNorm(Rule):
     def why_other(self, attrs: Attrs, rank: int) -> Refusal | None:
         """Why it normalizes what the operator does not, or None."""
         raise NotImplementedError
+
+
+class ScaledBehind(Rule):
+    """Fold a number for each channel, by which a nn.group_norm is multiplied or to which it is added.
+
+    Why legal: gamma and beta are that, too, and constants; nothing else uses the normalization. PyTorch
+    exports a normalization of groups so, behind one without gamma and beta.
+    """
+
+    one, other = wildcard(), wildcard()
+    pattern = is_op("relax.multiply")(one, other) | is_op("relax.add")(one, other)
+
+    def where(self, match: Match) -> bool:
+        return self._norms(match) != []
+
+    def plan(self, match: Match) -> tuple[np.ndarray, np.ndarray] | Answer | Refusal:
+        """The new gamma and beta."""
+        norm, place = self._norms(match)[0]
+        attrs, (_, *scales) = norm.attrs, norm.args
+        gamma, beta, by = (match.graph.constant(each) for each in (*scales, match.root.args[1 - place]))
+        if by is None:
+            return NO_MATCH
+        if gamma is None or beta is None or not (attrs.scale and attrs.center):
+            return Refusal("gamma or beta is no constant")
+        if match.graph.users(norm) != [match.root] or gamma.dtype != by.dtype:
+            return Refusal("the normalization has other users, or other types than its scale")
+        axis = int(attrs.channel_axis) % match.root.ty.ndim
+        wanted = [gamma.size if at == axis else 1 for at in range(match.root.ty.ndim)]
+        if list(by.shape) != wanted[len(wanted) - by.ndim :] or by.size != gamma.size:
+            return Refusal("it is not one number for each channel")
+        by = by.reshape(-1)
+        return (gamma, beta + by) if op_name(match.root) == "relax.add" else (gamma * by, beta * by)
+
+    def rewrite(self, match: Match, plan: tuple[np.ndarray, np.ndarray]) -> Expr:
+        norm, _ = self._norms(match)[0]
+        scales = [relax.const(np.ascontiguousarray(each), str(each.dtype)) for each in plan]
+        return relax.Call(norm.op, [norm.args[0], *scales], norm.attrs)
+
+    def _norms(self, match: Match) -> list[tuple[Expr, int]]:
+        """The arguments that are such a normalization, and which ones they are."""
+        values = [match.graph.value(argument) for argument in match.root.args]
+        return [(each, at) for at, each in enumerate(values) if op_name(each) == "relax.nn.group_norm"]
 
 
 class OfGroupNorm(_OfNorm):
@@ -130,4 +175,4 @@ def FuseNorms() -> tvm.transform.Pass:
     The operators take data in half precision, of which they compute all in float32, and gamma and beta that
     stay float32: `InMixedPrecision`, which comes behind it, leaves normalizations by TVM in float32.
     """
-    return rule_pass("FuseNorms", OfGroupNorm(), OfLayerNorm(), WithActivation())
+    return rule_pass("FuseNorms", ScaledBehind(), OfGroupNorm(), OfLayerNorm(), WithActivation())

@@ -15,7 +15,7 @@ from .._max_pool import maxima_and_places, places_of_windows
 from .._operators_of_relax import OfRelax
 from .einsum import einsum
 from .node import Convert, Node, constant, shape_of
-from .sizes import Extent, Size, broadcast
+from .sizes import Extent, Size, broadcast, is_same
 
 op = relax.op
 
@@ -346,21 +346,27 @@ def _batch_norm(n: Node) -> relax.Expr:
 
 
 def _instance_norm(n: Node) -> relax.Expr:
+    """As a normalization of groups: each a channel, or the channels that PyTorch joins to one for it."""
     n.only_floats()
-    pixels = list(range(2, n.rank()))
-    ones = (1, -1, *[1] * len(pixels))
-    return _scaled(n, _normalized(n, n.data(0), pixels), ones)
+    data, (batch, groups, *_) = n.data(0), n.shape(0)
+    joined = n.reshaped(data)
+    if joined is not None and len(joined.ty.shape) > 2:
+        of_batch, channels, *_ = shape_of(joined)
+        if is_same(of_batch, batch) and isinstance(channels, int) and channels % groups == 0:
+            data = joined
+    channels, rank = shape_of(data)[1], data.ty.ndim
+    scale, bias = (_for_each(n, place, channels // groups) for place in (1, 2))
+    axes, epsilon = list(range(2, rank)), n.attribute("epsilon")
+    normal = op.nn.group_norm(data, scale, bias, groups, 1, axes, epsilon=epsilon)
+    return normal if data is n.data(0) else op.reshape(n.emit(normal), n.shape(0))
 
 
-def _scaled(n: Node, normal: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
-    scale, bias = op.reshape(n.data(1), shape), op.reshape(n.data(2), shape)
-    return op.add(op.multiply(normal, scale), bias)
-
-
-def _normalized(n: Node, x: relax.Expr, axes: list[int]) -> relax.Expr:
-    centred = n.emit(op.subtract(x, op.mean(x, axes, keepdims=True)))
-    variance = op.mean(op.multiply(centred, centred), axes, keepdims=True)
-    return op.divide(centred, op.sqrt(op.add(variance, n.number(n.attribute("epsilon")))))
+def _for_each(n: Node, place: int, count: int) -> relax.Expr:
+    """Numbers of groups, for each of this many channels."""
+    numbers = n.inputs[place]
+    if isinstance(numbers, np.ndarray):
+        return constant(np.repeat(numbers, count))
+    return n.emit(op.repeat(n.data(place), count, 0)) if count > 1 else n.data(place)
 
 
 def _layer_norm(n: Node) -> relax.Expr:

@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 from tvm import relax
+from tvm.ir import Op
 
 from ..._onnx.describe import describe
 from ..._onnx.schema import Attributes, Inputs, defaults_of, unread
@@ -96,6 +97,13 @@ class Node:
         result = self.emit(expr)
         is_known = all(isinstance(size, int) for size in shape_of(result))
         return result if is_known else self.emit(relax.op.reshape(result, shape))
+
+    def reshaped(self, data: relax.Expr) -> relax.Expr | None:
+        """What the data are a reshape of, if they are."""
+        made = self.builder.lookup_binding(data) if isinstance(data, relax.Var) else None
+        if isinstance(made, relax.Call) and made.op == Op.get("relax.reshape"):
+            return made.args[0]
+        return None
 
     def number(self, number: float, place: int = 0) -> relax.Expr:
         """A number of the type of an input."""

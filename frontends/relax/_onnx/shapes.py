@@ -12,7 +12,7 @@ from tvm.ir import Expr
 
 from .._scatter import scattered
 from .node import Convert, Node, constant, shape_of
-from .sizes import INSTEAD, Extent, Size, bounded, broadcast, expressions, is_number
+from .sizes import INSTEAD, Extent, Size, bounded, broadcast, expressions, is_number, is_same
 
 op = relax.op
 
@@ -101,7 +101,14 @@ def _reshape(n: Node) -> relax.Expr:
         wanted[open_at[0]] = math.prod(before) // others if others else 0
     if math.prod(wanted) != math.prod(before) or any(isinstance(size, int) and size < 0 for size in wanted):
         n.refuse(f"{list(before)} cannot get the shape {wanted}")
+    original = n.reshaped(n.data(0))
+    if original is not None and _is_of_shape(original, wanted):
+        return original
     return op.reshape(n.data(0), wanted)
+
+
+def _is_of_shape(data: relax.Expr, shape: list[Extent]) -> bool:
+    return len(shape) == data.ty.ndim and all(map(is_same, shape_of(data), shape))
 
 
 def _squeeze(n: Node) -> relax.Expr:
