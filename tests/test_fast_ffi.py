@@ -13,7 +13,7 @@ from topi_ext.corrections import objects
 from tvm_passes.engine.graph import Graph
 
 import tvm
-from tvm import relay
+from tvm import relay, te
 
 PRINT = "from topi_ext.bootstrap import tvm_in_use; print(tvm_in_use.ffi)"
 is_chosen = pytest.mark.skipif("TVM_FFI" in os.environ, reason="TVM_FFI decides")
@@ -176,3 +176,10 @@ def test_objects_are_equal_where_tvm_has_one():
     assert not relay.TensorType((1, 8)).__ne__(x.type_annotation)
     tensor = tvm.te.placeholder((2, 3))
     assert tensor == tensor.op.output(0) and not tensor != tensor.op.output(0)  # noqa: SIM202
+
+
+def test_what_compares_numbers_still_does():
+    """Tensors and axes get their operators from a class behind that of all objects."""
+    tensor, axis = te.placeholder((), "int32"), te.reduce_axis((0, 3))
+    for made in (1 < tensor, tensor > 1, 1 >= tensor, axis.var < 2):
+        assert made.dtype == "bool"

@@ -57,7 +57,7 @@ FASTER = {
     def __hash__(self):
         return <Py_hash_t>self.chandle
 
-    def __eq__(self, other):
+    def is_the_same(self, other):
         return isinstance(other, ObjectBase) and self.chandle == (<ObjectBase>other).chandle
 
     property handle:

@@ -31,8 +31,10 @@ def apply() -> None:
         from tvm._ffi._cy3.core import Field
     except ImportError:  # through ctypes, or an interface that was compiled elsewhere
         return
-    for method in "__hash__", "__eq__":  # TVM's `__ne__` asks the `__eq__` of whichever class it is
-        setattr(Object, method, getattr(interface, method))
+    Object.__hash__ = interface.__hash__
+    # Its `__eq__` would bring along `__lt__` and others, and hide those of classes that come behind, as of
+    # tensors. TVM's `__ne__` asks the `__eq__` of whichever class it is.
+    Object.__eq__ = interface.is_the_same
     for kind, names in FIELDS.items():
         for name in names:
             setattr(kind, name, Field(name))
