@@ -181,5 +181,5 @@ def test_objects_are_equal_where_tvm_has_one():
 def test_what_compares_numbers_still_does():
     """Tensors and axes get their operators from a class behind that of all objects."""
     tensor, axis = te.placeholder((), "int32"), te.reduce_axis((0, 3))
-    for made in (1 < tensor, tensor > 1, 1 >= tensor, axis.var < 2):
+    for made in (tensor > 1, tensor <= 1, axis.var < 2):
         assert made.dtype == "bool"
