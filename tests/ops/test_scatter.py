@@ -67,6 +67,24 @@ def test_the_last_holds(name, emulated_cuda):
     assert "atomic" in emulated_cuda.sources[-1]
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        elements((20, 3), (0, 3), 0, "float32", "update"),
+        elements((20, 3), (15, 0), 0, "float32", "add"),
+        elements((20, 0), (15, 0), 0, "float32", "update"),
+        rows((20, 7), 1, 0, "float32", "add"),
+        rows((20, 0), 1, 30, "float32", "update"),
+    ],
+    ids=lambda case: " ".join(str(array.shape) for array in case[0]),
+)
+def test_nothing_that_is_written(case, emulated_cuda):
+    arrays, function, expected = case
+    given = [relay.var(f"x{i}", shape=each.shape, dtype=str(each.dtype)) for i, each in enumerate(arrays)]
+    (found,) = emulated_cuda.run_relay(relay.Function(given, function(*given)), *arrays)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("length", [100, 16_384])
 def test_permutations_on_a_gpu(length):

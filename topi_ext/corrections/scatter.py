@@ -100,7 +100,8 @@ def _product(extents: Sequence[Any]) -> IntExpr:
 def _scattered(
     data: te.Tensor, indices: te.Tensor, updates: te.Tensor, mode: str, what: _Scatter
 ) -> te.Tensor:
-    replaces, total = mode == "update", _wide(what.written) * what.row
+    is_written = all(known(extent) != 0 for extent in updates.shape)
+    replaces, total = mode == "update" and is_written, _wide(what.written) * what.row
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
@@ -111,6 +112,8 @@ def _scattered(
             if replaces:
                 with ib.if_scope(at < what.rows):
                     last[0][at] = tir.const(-1, "int32")
+        if not is_written:  # an extent of 0 divides nothing
+            return ib.get()
         if replaces:
             with _each(ib, _wide(what.written)) as source:
                 row, is_inside = what.place(ib, ins[1], source)
