@@ -203,3 +203,13 @@ def test_a_transpose_that_is_read_as_a_whole_stays():
     parts = [relay.take(moved, relay.const(index), axis=0) for index in (0, 1)]
     after, _ = apply(CombineTransposes(), module(x, relay.Tuple([*parts, relay.exp(moved)])))
     assert ops(after).count("transpose") == 1
+
+
+def test_parts_without_elements_stay():
+    """In the shape that a reshape gives, 0 means an extent that is kept."""
+    x = relay.var("x", shape=(2, 3, 0, 4))
+    moved = relay.transpose(relay.exp(x), (1, 0, 2, 3))
+    moved = relay.reshape(moved, (3, 0, 2, 4), allowzero=True)
+    mod = module(x, relay.Tuple([relay.take(moved, relay.const(index), axis=0) for index in (0, 1)]))
+    after, _ = apply(CombineTransposes(), mod)
+    assert ops(after) == ops(mod)

@@ -123,7 +123,7 @@ class TakeOfTranspose(Rule):
     def plan(self, match: Match) -> tuple[relay.Call, int] | Answer:
         """The transpose, and the axis of its result that is taken from."""
         axis, of_taken = _taken_from(match.root), static_shape(match.data)
-        if axis is None or of_taken is None or static_shape(match.root) is None:
+        if axis is None or of_taken is None or 0 in of_taken:  # 0 in a reshape means something else
             return NO_MATCH
         inner, readers = match.data, [match.data]
         while op_name(inner) in ("reshape", "squeeze", "expand_dims"):
