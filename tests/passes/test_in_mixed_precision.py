@@ -45,6 +45,12 @@ def test_parts_of_a_split_follow():
     assert found["multiply"] == {"float16"}
 
 
+def test_a_split_that_is_read_as_a_tuple_keeps_no_convolution_in_float32():
+    """Only its fields can be cast."""
+    parts = relay.split(convolution(IMAGE, 8, 8), 2, axis=1)
+    assert dtypes(module(IMAGE, parts.astuple()))["nn.conv2d"] == {"float16"}
+
+
 def test_a_part_of_a_split_that_another_use_keeps_float32():
     parts = relay.split(convolution(IMAGE, 8, 8), 2, axis=1)
     mod = module(IMAGE, relay.Tuple([convolution(relay.nn.relu(parts[0]), 4, 4), relay.exp(parts[1])]))

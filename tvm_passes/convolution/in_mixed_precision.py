@@ -131,6 +131,8 @@ class _Half(ChosenForHalf):
 
     def moved_by(self, node: relay.Expr) -> list[relay.Expr]:
         is_moved = isinstance(node, relay.TupleGetItem) or known_of(node).elements in (SAME, MOVED, TAKEN)
+        if isinstance(node.checked_type, relay.TupleType):  # each of its fields is cast, but not the tuple
+            is_moved &= all(map(self.is_field, self.users(node)))
         return [data for data in data_of(node) if is_float32(data)] if is_moved else []
 
     def is_field(self, node: relay.Expr) -> bool:
