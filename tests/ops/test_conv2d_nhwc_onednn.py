@@ -194,7 +194,7 @@ def test_one_weight_that_changes_without_an_id():
 
 
 def test_packed_weights_are_given_up(monkeypatch):
-    monkeypatch.setattr(onednn, "MAX_PACKED", 1)
+    monkeypatch.setattr(onednn, "MAX_KEPT", 1)
     thread = onednn._OfThread()
     monkeypatch.setattr(onednn, "_of_thread", thread)
     for filters in (8, 16, 24):
@@ -203,6 +203,21 @@ def test_packed_weights_are_given_up(monkeypatch):
         found = ran(executor_of(case.function(arrays)), arrays)
         np.testing.assert_allclose(found, case.expected(arrays), **CLOSE)
         assert [json.loads(text)["filters"] for text, _ in thread.convolutions] == [filters]
+
+
+def test_images_with_edges_are_given_up(monkeypatch):
+    """Where images come in many sizes, each size has some."""
+    thread = onednn._OfThread()
+    monkeypatch.setattr(onednn, "_of_thread", thread)
+    weight = relay.const(np.ones((24, 7, 7, 1), "float32"))
+    data = relay.var("data", shape=(1, relay.Any(), relay.Any(), 24))
+    call = conv2d_nhwc(data, weight, padding=9, dilation=3, groups=24)
+    convolve = compiled(tvm.IRModule.from_expr(relay.Function([data], call)))
+    for most, sizes, kept in ((onednn.MAX_KEPT, (19, 20, 21), 3), (200_000, (22,), 1)):
+        monkeypatch.setattr(onednn, "MAX_KEPT", most)
+        for size in sizes:
+            convolve(np.ones((1, size, size, 24), "float32"))
+        assert len(thread.edges) == len(thread.convolutions) == kept
 
 
 # --- batches of any size

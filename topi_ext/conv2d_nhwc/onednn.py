@@ -32,7 +32,7 @@ from .samples import Samples
 INSTALL = onednn.INSTALL
 LIBRARY = onednn.NAME
 PACKED_FUNCTION = "topi_ext.conv2d_nhwc.onednn"
-MAX_PACKED = 4 << 30  # bytes of packed weights that a thread keeps
+MAX_KEPT = 4 << 30  # bytes of packed weights, and of images with their edges, that a thread keeps
 MAX_PRIMITIVES = 4096
 BAND = 1 << 20  # bytes of a result that is shuffled, for each thread
 Key = tuple[str, tuple[int, ...]]  # the text of a problem, and the shape of the data
@@ -180,15 +180,15 @@ class _OfThread(threading.local):
     def _drop_oldest(self) -> None:
         """Where batches or images come in many sizes, each has primitives, which share the weights."""
         while len(self.convolutions) > 1 and (
-            len(self.convolutions) > MAX_PRIMITIVES
-            or sum(weights.packed.size for weights in self._packed()) > MAX_PACKED
+            len(self.convolutions) > MAX_PRIMITIVES or sum(buffer.size for buffer in self._kept()) > MAX_KEPT
         ):
             oldest = next(iter(self.convolutions))
             del self.convolutions[oldest]
             self._remembered.pop(oldest, None)
 
-    def _packed(self) -> set[Any]:
-        return {convolution.weights for convolution in self.convolutions.values()}
+    def _kept(self) -> list[onednn.Buffer]:
+        weights = {convolution.weights for convolution in self.convolutions.values()}
+        return [*(each.packed for each in weights), *self.edges.values()]
 
 
 class Workspace:
