@@ -164,6 +164,15 @@ def test_attributes_are_those_that_tvm_reads():
             getattr(relay.var("x"), missing)
 
 
+def test_the_interface_of_another_tvm_stays_as_it_is(monkeypatch):
+    """Whose sources have only some of the passages that are changed here."""
+    other = type("Object", (type("ObjectBase", (), {}),), {})
+    monkeypatch.setattr(objects, "Object", other)
+    monkeypatch.setattr(objects, "FIELDS", {other: ("value",)})
+    objects.apply()
+    assert not {"__hash__", "__eq__", "value"} & vars(other).keys()
+
+
 def test_objects_are_equal_where_tvm_has_one():
     x = relay.var("x", shape=(1, 8))
     call = relay.exp(x)

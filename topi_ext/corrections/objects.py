@@ -29,12 +29,14 @@ def apply() -> None:
     interface = Object.__mro__[1]
     try:
         from tvm._ffi._cy3.core import Field
-    except ImportError:  # through ctypes, or an interface that was compiled elsewhere
+
+        is_the_same = interface.is_the_same
+    except (ImportError, AttributeError):  # ctypes, compiled elsewhere, or of other sources than ours
         return
     Object.__hash__ = interface.__hash__
     # Its `__eq__` would bring along `__lt__` and others, and hide those of classes that come behind, as of
     # tensors. TVM's `__ne__` asks the `__eq__` of whichever class it is.
-    Object.__eq__ = interface.is_the_same
+    Object.__eq__ = is_the_same
     for kind, names in FIELDS.items():
         for name in names:
             setattr(kind, name, Field(name))
