@@ -159,6 +159,26 @@ def test_more_teams_write_many_results():
     assert [(each.tile, each.teams) for each in chosen] == [((8, 8), 4), ((8, 16), 2), ((8, 16), 2)]
 
 
+SHORT = [  # whose channels are no whole pieces, with filters of a block, and teams
+    (Case((16, 30), 20, 1152, kernel=(1, 1), **options(padding=0, activation="prelu")), 128, 4),
+    (Case((15, 30), 20, 600, kernel=(1, 1), residual=True, **options(padding=0)), 64, 4),
+    (Case((15, 31), 20, 600, kernel=(1, 2), **options(padding=0, final_activation="relu")), 64, 4),
+]
+
+
+@pytest.mark.parametrize("case, columns, teams", SHORT, **by_name)
+def test_many_teams_hide_short_copies(emulated_cuda, case, columns, teams):
+    chosen = plan_for(case.problem(), 90)
+    assert (chosen.tile, chosen.columns, chosen.teams) == ((8, 8), columns, teams)
+    emulated_cuda.set_arch(90)
+    test_cuda_has_no_race(emulated_cuda, case)
+
+
+def test_short_copies_of_a_large_window_have_what_fits():
+    chosen = plan_for(Case((128, 128), 180, 180, **options()).problem(), 90)
+    assert (chosen.tile, chosen.columns, chosen.teams) == ((8, 8), 32, 3)
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -201,6 +221,7 @@ def test_cuda_in_the_vm(emulated_cuda):
         Case((720, 1280), 64, 64, residual=True, **options(final_activation="relu")),
         Case((720, 1280), 3, 64, **options()),
         Case((200, 336), 256, 256, **options(activation="relu")),
+        SHORT[0][0],
     ],
     **by_name,
 )
