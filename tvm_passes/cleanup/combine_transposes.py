@@ -114,7 +114,8 @@ class TakeOfTranspose(Rule):
     Queries, keys and values that are computed at once are spelled so: each is read from where it was
     computed, instead of from a copy of all three.
 
-    Why legal: a transpose moves the axis that is taken from to another place, and no other is left out.
+    Why legal: a transpose moves the axis that is taken from as a whole, and reshapes behind it keep that axis
+    and all before it, so an index along it names the same elements before and after.
     """
 
     data, index = wildcard(), wildcard()
