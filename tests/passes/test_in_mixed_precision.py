@@ -178,6 +178,12 @@ def test_what_is_behind_something_moved_is_no_epilogue():
     assert dtypes(module(IMAGE, relay.add(moved, relay.const(np.ones(8, "float32")))))["add"] == {"float32"}
 
 
+def test_what_is_added_to_a_shuffled_image_is_half():
+    y = relay.nn.depth_to_space(convolution(IMAGE, 8, 8), 2)
+    image = relay.const(numbers(1, 2, 12, 20))
+    assert dtypes(module(IMAGE, relay.add(y, image)))["add"] == {"float16"}
+
+
 def test_float32_beside_what_is_moved_keeps_all_in_float32():
     joined = relay.concatenate([convolution(IMAGE, 8, 8), relay.exp(IMAGE)], 1)
     assert dtypes(module(IMAGE, joined))["concatenate"] == {"float32"}

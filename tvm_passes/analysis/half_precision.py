@@ -91,9 +91,11 @@ class ChosenForHalf:
                 self.chosen.add(node)
 
     def _is_next_to_the_chosen(self, node: Any) -> bool:
-        """Whether it is the only user of a chosen node that computes."""
+        """Whether it is the only user of a chosen node that computes, or is an epilogue itself."""
         return any(
-            data in self.chosen and not self.moved_by(data) and self.users(data) == [node]
+            data in self.chosen
+            and (self.is_epilogue(data) or not self.moved_by(data))
+            and self.users(data) == [node]
             for data in self.data_of(node)
         )
 
