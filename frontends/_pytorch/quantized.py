@@ -48,6 +48,10 @@ def _elu(x: Any, _scale: float, _zero_point: int, alpha: float = 1.0, *_: Any) -
     return F.elu(x, alpha)
 
 
+def _celu(x: Any, _scale: float, _zero_point: int, alpha: float = 1.0, *_: Any) -> torch.Tensor:
+    return F.celu(x, alpha)
+
+
 def _softmax(x: Any, axis: int, *_: Any, **_2: Any) -> torch.Tensor:
     return torch.softmax(x, axis)
 
@@ -81,7 +85,7 @@ IN_FLOATS: dict[str, Callable[..., torch.Tensor]] = {
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
     "elu": _elu,
-    "celu": _elu,
+    "celu": _celu,
     "softmax": _softmax,
     "matmul": _matmul,
     "add": torch.add,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.ao.nn import quantized as nnq
 from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
 from torch.nn import functional as F
 
@@ -73,7 +74,7 @@ BEHIND = {
     "layers": nn.LayerNorm([10, 8]),
     "instances": nn.InstanceNorm2d(8, affine=True),
     "batch, behind a product": nn.Sequential(Square(), nn.BatchNorm2d(8), nn.ReLU()),
-    "elu": nn.ELU(),
+    "elu": nn.ELU(0.5),
     "joined": lambda x: torch.cat([x[:, :3], x[:, 5:]], 1),
 }
 
@@ -88,6 +89,20 @@ def test_an_operator_of_quantised_numbers(name):
     step = float(model.conv.scale)
     np.testing.assert_allclose(found, expected, atol=1.01 * step)
     assert abs((found - expected).mean()) < step / 4  # not all cut
+
+
+class QuantisedCelu(nn.Module):
+    def forward(self, x):
+        return nnq.functional.celu(x, 0.02, 100, 0.5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_celu_of_quantised_numbers():
+    model = nn.Sequential(nnq.Quantize(0.02, 120, torch.quint8), QuantisedCelu(), nnq.DeQuantize())
+    numbers = torch.linspace(-2, 2, 41)[None]
+    mod, params = from_pytorch(model, numbers)
+    found = np.asarray(tvm_passes.runtime.compile(mod, "llvm", params=params)(numbers.numpy()))
+    np.testing.assert_allclose(found, model(numbers).numpy(), atol=0.021)
 
 
 @pytest.mark.filterwarnings("ignore")
