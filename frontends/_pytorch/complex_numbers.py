@@ -75,13 +75,22 @@ def _operator(name: str) -> Callable[..., Any]:
     return lambda self, *others: _computed(getattr(torch.Tensor, name), self, *others)
 
 
+IN_PLACE = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__setitem__"}
 for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "truediv", "neg", "getitem"):
     setattr(ComplexTensor, f"__{_name}__", _operator(f"__{_name}__"))
+for _name in IN_PLACE:
+    setattr(ComplexTensor, _name, _operator(_name))
 
 
 def _computed(func: Any, *args: Any, **kwargs: Any) -> Any:
     """What a function of torch gives for complex tensors."""
-    name = func.__name__.partition(".")[0].strip("_").removeprefix("fft_")  # behind a point is an overload
+    written = func.__name__.partition(".")[0]  # behind it is an overload
+    if written in IN_PLACE or (written.endswith("_") and not written.endswith("__")):
+        raise ImportFailure(
+            f"{written} changes complex numbers in place, which is not imported: compute new ones, "
+            "as x = x + y does, and join parts by torch.cat"
+        )
+    name = written.strip("_").removeprefix("fft_")
     if name in OF_PARTS:
         return _joined(*(func(*_moved(args, part), **kwargs) for part in ("real", "imag")))
     if name in SUMS:
@@ -135,6 +144,8 @@ def _product(func: Callable[..., torch.Tensor], *args: Any) -> ComplexTensor:
 def _quotient(x: Any, y: Any) -> ComplexTensor:
     if isinstance(y, ComplexTensor):
         return _quotient(_computed(torch.mul, y.conj(), x), y.real * y.real + y.imag * y.imag)
+    if isinstance(y, complex):
+        return _product(torch.mul, x, 1 / y)
     return ComplexTensor(x.real / y, x.imag / y)
 
 

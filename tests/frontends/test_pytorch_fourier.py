@@ -63,6 +63,7 @@ COMPUTE = {
     "filled": lambda x: fft.ifft(fft.fft(x, n=9)).imag + fft.fft(x, n=9, norm="ortho").real,
     "of integers": lambda x: fft.rfft((x * 9).int()).imag,
     "of all axes": lambda x: fft.irfftn(fft.rfftn(x) * 1j),
+    "by a number": lambda x: torch.view_as_real(fft.fft2(x) / (3 - 4j)),
 }
 
 
@@ -102,6 +103,23 @@ def test_torch_is_left_as_it_was():
     assert (fft.rfft2, torch.complex, torch.ops.aten.fft_rfft2.default._op) == before
 
 
+def in_place(change):
+    def compute(x):
+        spectrum = fft.fft2(x)
+        change(spectrum)
+        return spectrum.real
+
+    return compute
+
+
+def scaled(spectrum):
+    spectrum /= 2
+
+
+def without_low(spectrum):
+    spectrum[..., 0] = 0
+
+
 @pytest.mark.parametrize(
     "compute, reason",
     [
@@ -110,6 +128,10 @@ def test_torch_is_left_as_it_was():
             "not a tensor: TVM has no complex numbers: return torch.view_as_real",
         ),
         (lambda x: fft.rfft2(x).exp().real, "exp of complex numbers is not imported: use their"),
+        (in_place(lambda x: x.mul_(x)), "mul_ changes complex numbers in place, .* compute new ones"),
+        (in_place(lambda x: x.transpose_(1, 2)), "transpose_ changes complex numbers in place"),
+        (in_place(scaled), "__idiv__ changes complex numbers in place"),
+        (in_place(without_low), "__setitem__ changes complex numbers in place, .* join parts by torch.cat"),
     ],
 )
 def test_other_complex_numbers_are_refused(compute, reason):
