@@ -276,6 +276,16 @@ def test_resizing_by_any_scale(scales):
     assert_resized_as_in_onnxruntime(nodes, given, [[(1, 2, 9, 12)], [(2, 2, 4, 7)], [(1, 2, 2, 3)]])
 
 
+def test_a_multiple_is_named_by_the_size_and_not_by_its_parts():
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": "align_corners"}
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)
+    sizes = [("x", FLOAT, ["N", 2, "H", "W"])], [("y", FLOAT, ["N", 2, None, None])]
+    model = of_graph([node], *sizes, [("scales", np.array([1, 1, 1.5, 3], "float32"))])
+    network = runtime.compile(frontends.relax.from_onnx(model), QUICK)
+    with pytest.raises(ValueError, match="of these sizes: H must be a multiple of 2, and is 5"):
+        network(torch.zeros(1, 2, 5, 7))
+
+
 def test_resizing_to_any_size():
     shape = helper.make_node("Shape", ["y"], ["shape"])
     nodes = [shape, *resizes("sizes", "shape")]

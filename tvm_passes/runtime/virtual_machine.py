@@ -83,6 +83,9 @@ def _must_be(wanted: str, needed: str) -> str:
     multiple = re.fullmatch(r"\(?(\w+)(?: \+ \d+\))? // (\d+) \* (\d+)", wanted)
     if multiple and multiple[2] == multiple[3]:
         return f"{multiple[1]} must be a multiple of {multiple[2]}"
+    parts = re.fullmatch(r"(\w+?)(?:_by_\d+)+ \* (\d+)", wanted)  # of a size whose parts are counted before
+    if parts:
+        return f"{parts[1]} must be a multiple of {parts[2]}"
     least = re.fullmatch(r"T\.max\((\w+), .+\)", wanted)
     return f"{least[1]} must be at least {needed}" if least else f"one that must be {wanted}, {needed} here"
 
