@@ -1,5 +1,6 @@
 """Every kind of source gives each image once, in order, with an id that stays the same."""
 
+import glob
 import io
 import os
 import pickle
@@ -90,10 +91,20 @@ def test_globs(files):
 @pytest.mark.parametrize("pattern", ["photos/**/*.jp*g", "./photos/**/*.jp*g", "**/*.jp*g"])
 def test_a_glob_does_not_go_around_in_a_circle(files, pattern):
     """As a folder does not: each file was there forty times."""
-    (files / "in" / "around").symlink_to(files)
+    for name in "around", "again", "once more":  # by each of which to each of the others
+        (files / "in" / name).symlink_to(files)
     (files / "link").symlink_to(files / "in" / "deep")
     found = [read for _, read in contents(pattern)]
     assert sorted(found) == ["b.jpg", "d.jpeg", "d.jpeg"]
+
+
+@pytest.mark.parametrize("pattern", ["photos/**", "photos/i*/**/*.*", "**/deep/**/*.jpeg", "photos/**/**"])
+def test_a_glob_finds_what_python_finds(files, pattern):
+    (files / ".hidden").mkdir()
+    (files / ".hidden" / "h.jpg").write_text("h.jpg")
+    wanted = sorted({path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path)})
+    found = [os.path.basename(name) for name, _ in contents(pattern)]
+    assert found == [os.path.basename(path) for path in wanted]
 
 
 def test_a_text_file_of_paths(files):

@@ -13,7 +13,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Union
 
@@ -23,6 +23,7 @@ from .item import Item, as_text, check_bytes
 from .optional import pyarrow
 from .packed import PARQUET, TARS, is_packed, of_packed, rows_of
 
+RECURSIVE = "**"  # in a glob, folders inside folders
 WANTED = "a folder, a glob, a text file of paths, a Parquet file, or a tar"
 Source = Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
 
@@ -183,17 +184,35 @@ def _found(pattern: str) -> tuple[Iterator[str], Path]:
     parts = Path(pattern).parts
     fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
     base = Path(*parts[:fixed])
-    found = sorted(set(glob.iglob(pattern, recursive=True)))
-    is_around = lru_cache(maxsize=None)(partial(_is_around, base))
-    files = (path for path in found if not os.path.isdir(path) and not is_around(os.path.dirname(path)))
+    files = (path for path in sorted(set(_matches(pattern))) if not os.path.isdir(path))
     return (os.path.relpath(path, base) for path in files), base
 
 
-def _is_around(base: Path, folder: str) -> bool:
-    """Whether a folder below `base` was reached by a link to one that it is in."""
-    parts = Path(os.path.relpath(folder, base)).parts
-    above = [os.path.realpath(base.joinpath(*parts[:depth])) for depth in range(len(parts) + 1)]
-    return len({*above}) < len(above)
+def _matches(pattern: str) -> Iterator[str]:
+    """What `glob` finds, which by itself follows `**` around links to folders above, again and again."""
+    parts = Path(pattern).parts
+    if RECURSIVE not in parts:
+        yield from glob.iglob(pattern)
+        return
+    at = parts.index(RECURSIVE)
+    for folder in glob.iglob(os.path.join(*parts[:at])) if at else [""]:
+        for each in _folders(folder):
+            yield from _matches(os.path.join(glob.escape(each), *(parts[at + 1 :] or "*")))
+
+
+def _folders(folder: str, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
+    """A folder and those inside, without hidden ones, and without links to one that they are in."""
+    try:
+        here = os.stat(folder or os.curdir)
+        with os.scandir(folder or os.curdir) as entries:
+            names = [entry.name for entry in entries if _is_folder(entry) and not entry.name.startswith(".")]
+    except OSError:
+        return
+    if (here.st_dev, here.st_ino) in above:
+        return
+    yield folder
+    for name in names:
+        yield from _folders(os.path.join(folder, name), above | {(here.st_dev, here.st_ino)})
 
 
 def _of_paths(paths: Iterable[str], base: Path) -> Iterator[Item]:
