@@ -41,6 +41,7 @@ OF_PARTS = {
 }
 SUMS = {"add", "radd", "rsub", "sub", "subtract"}
 PRODUCTS = {"bmm", "einsum", "matmul", "mul", "multiply", "rmul"}
+MOST_FACTORS = 8  # of a power, which is that many products
 SCALES = {"backward": (0, 1), "ortho": (0.5, 0.5), "forward": (1, 0)}  # powers of 1 / length, there and back
 
 
@@ -61,6 +62,19 @@ class ComplexTensor:
     def is_complex(self) -> bool:
         return True
 
+    @property
+    def mT(self) -> ComplexTensor:
+        return ComplexTensor(self.real.mT, self.imag.mT)
+
+    def to(self, *args: Any, **kwargs: Any) -> ComplexTensor:
+        """On the device and in the precision that the trace has."""
+        if any(isinstance(each, torch.dtype) and not each.is_complex for each in (*args, *kwargs.values())):
+            raise ImportFailure("complex numbers as real ones are not imported: use their real part")
+        return self
+
+    def __pow__(self, exponent: Any) -> Any:
+        return _power(self, exponent)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(torch.Tensor, name):
             raise AttributeError(name)
@@ -76,7 +90,7 @@ def _operator(name: str) -> Callable[..., Any]:
 
 
 IN_PLACE = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__setitem__"}
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "truediv", "neg", "getitem"):
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "truediv", "rtruediv", "neg", "getitem"):
     setattr(ComplexTensor, f"__{_name}__", _operator(f"__{_name}__"))
 for _name in IN_PLACE:
     setattr(ComplexTensor, _name, _operator(_name))
@@ -97,7 +111,12 @@ def _computed(func: Any, *args: Any, **kwargs: Any) -> Any:
         parts = ("real", "imag")
         return _joined(*(func(*(_part(each, part) for each in args), **kwargs) for part in parts))
     if name in PRODUCTS:
-        return _product(func, *args)
+        operands = [*args, *kwargs.values()]  # the second by name
+        if len(operands) > 2 + (name == "einsum"):
+            raise ImportFailure(
+                f"{name} of more than two complex tensors is not imported: compute two at a time"
+            )
+        return _product(func, *operands)
     if name in OTHERS:
         return OTHERS[name](*args, **kwargs)
     raise ImportFailure(f"{name} of complex numbers is not imported: use their real and imaginary parts")
@@ -149,6 +168,14 @@ def _quotient(x: Any, y: Any) -> ComplexTensor:
     return ComplexTensor(x.real / y, x.imag / y)
 
 
+def _power(x: ComplexTensor, exponent: Any) -> ComplexTensor:
+    if not isinstance(exponent, int) or not 1 <= exponent <= MOST_FACTORS:
+        raise ImportFailure(
+            f"the power {exponent} of complex numbers is not imported: write it by abs, angle and polar"
+        )
+    return functools.reduce(functools.partial(_product, torch.mul), [x] * exponent)
+
+
 def _polar(length: torch.Tensor, angle: torch.Tensor) -> ComplexTensor:
     return ComplexTensor(length * torch.cos(angle), length * torch.sin(angle))
 
@@ -166,6 +193,8 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "div": _quotient,
     "imag": lambda x: x.imag,
     "is_complex": lambda x: True,
+    "pow": _power,
+    "rdiv": lambda x, y: _quotient(y, x),  # as torch names __rtruediv__
     "real": lambda x: x.real,
     "resolve_conj": lambda x: x,
     "truediv": _quotient,
@@ -202,7 +231,7 @@ def _along_all(
     to: str,
     back: bool,
     default: tuple[int, ...] | None,
-    x: Any,
+    input: Any,
     s: Any = None,
     dim: Any = None,
     norm: Any = None,
@@ -210,18 +239,18 @@ def _along_all(
     """The transform along several axes, of which the last is that with a real side."""
     dim = default if dim is None else [dim] if isinstance(dim, int) else dim
     if dim is None:
-        dim = range(-(x.ndim if s is None else len(s)), 0)
+        dim = range(-(input.ndim if s is None else len(s)), 0)
     steps = list(zip(dim, [None] * len(dim) if s is None else [None if each == -1 else each for each in s]))
     *others, last = steps
     if to == "half":
-        x = _transformed(x, *last, norm, back, to)
+        input = _transformed(input, *last, norm, back, to)
     for step in others if to != "complex" else steps:
-        x = _transformed(x, *step, norm, back)
-    return _transformed(x, *last, norm, back, to) if to == "real" else x
+        input = _transformed(input, *step, norm, back)
+    return _transformed(input, *last, norm, back, to) if to == "real" else input
 
 
-def _along_one(to: str, back: bool, x: Any, n: Any = None, dim: int = -1, norm: Any = None) -> Any:
-    return _transformed(x, dim, n, norm, back, to)
+def _along_one(to: str, back: bool, input: Any, n: Any = None, dim: int = -1, norm: Any = None) -> Any:
+    return _transformed(input, dim, n, norm, back, to)
 
 
 TRANSFORMS: dict[str, Callable[..., Any]] = {}

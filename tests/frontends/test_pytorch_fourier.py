@@ -54,7 +54,13 @@ def by_the_other(x):
     return torch.view_as_real(fft.ifft2(shifted.conj() / (other + 40) - x * other, norm="forward"))
 
 
+def by_name(x):
+    spectrum = fft.rfft2(input=x).to(torch.complex64)
+    return (torch.mul(2 / (spectrum + 50), other=spectrum**3).mT * 1j).abs()
+
+
 COMPUTE = {
+    "by name": by_name,
     "filter": global_filter,
     "operator": neural_operator,
     "amplitude and phase": amplitude_and_phase,
@@ -130,6 +136,8 @@ def without_low(spectrum):
         (lambda x: fft.rfft2(x).exp().real, "exp of complex numbers is not imported: use their"),
         (in_place(lambda x: x.mul_(x)), "mul_ changes complex numbers in place, .* compute new ones"),
         (in_place(lambda x: x.transpose_(1, 2)), "transpose_ changes complex numbers in place"),
+        (lambda x: (fft.rfft2(x) ** 0.5).real, "the power 0.5 of complex numbers .* by abs, angle and polar"),
+        (lambda x: torch.einsum("bchw,bchw,bchw->bc", *[fft.fft2(x)] * 3).real, "einsum of more than two"),
         (in_place(scaled), "__idiv__ changes complex numbers in place"),
         (in_place(without_low), "__setitem__ changes complex numbers in place, .* join parts by torch.cat"),
     ],
