@@ -89,7 +89,7 @@ def _of_short_copies(problem: Problem, arch: int) -> Iterator[Plan]:
         return
     widths: tuple[int, ...] = (64, 32)  # of several taps, the more that fits
     if problem.kernel == (1, 1):
-        # What the fewest columns without a filter are among; a residual takes the registers of half of them.
+        # The wider one, unless more of its columns have no filter, or a residual needs its registers.
         wasted = {width: -problem.filters % width for width in (128, 64)}
         widths = (128,) if wasted[128] == wasted[64] and not problem.residual else (64,)
     for columns in widths:

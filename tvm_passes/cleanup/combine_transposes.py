@@ -13,6 +13,8 @@ from ..analysis.operators import MOVED, TAKEN, keeps_order, known_of
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
 
+RESHAPES = "reshape", "squeeze", "expand_dims"
+
 
 class TransposeOfTranspose(Rule):
     """Replace two transposes in a row, including those that layout_transform spells, with one.
@@ -99,7 +101,7 @@ def _common_factors(whole: Sequence[int], parts: Sequence[int]) -> list[_Factor]
 
 def _keeps_order(expr: relay.Expr) -> bool:
     """Whether an operator only says anew which axes there are."""
-    if op_name(expr) in ("reshape", "squeeze", "expand_dims"):
+    if op_name(expr) in RESHAPES:
         return True
     if op_name(expr) != "take" or expr.attrs.axis is None or str(expr.attrs.mode) == "fast":
         return False
@@ -127,7 +129,7 @@ class TakeOfTranspose(Rule):
         if axis is None or of_taken is None or 0 in of_taken:  # 0 in a reshape means something else
             return NO_MATCH
         inner, readers = match.data, [match.data]
-        while op_name(inner) in ("reshape", "squeeze", "expand_dims"):
+        while op_name(inner) in RESHAPES:
             inner = inner.args[0]
             readers.append(inner)
         shape = static_shape(inner)
