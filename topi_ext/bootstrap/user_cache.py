@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def load(key: str) -> bytes | None:
         path = _path(key)
         content = path.read_bytes()
         if hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]:
-            os.utime(path)  # used now
+            _used_now(path)
             return content[DIGEST:]
     return None
 
@@ -69,6 +70,7 @@ def store(key: str, value: bytes) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             new = Path(folder, path.name)
             new.write_bytes(hashlib.sha256(value).digest() + value)
+            _used_now(new)
             new.replace(path)
         _make_room()
 
@@ -94,6 +96,11 @@ def sizes() -> dict[Path, int]:
 
 def _path(key: str) -> Path:
     return folder() / f"{key}{SUFFIX}"
+
+
+def _used_now(path: Path) -> None:
+    now = time.time_ns()  # a file system's own clock stands still for milliseconds, and entries tie
+    os.utime(path, ns=(now, now))
 
 
 def _make_room() -> None:
