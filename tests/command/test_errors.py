@@ -176,6 +176,8 @@ OPTIONS = {
     "--masks encoded": "--masks is for detectors",
     "--weights trained": "an ONNX file has its own",
     "--input-shape other=1,3,8,8": "has 'other', which is not an input",
+    "--input-shape x=1,3,8,8 --input-shape x=1,3,4,4": "gives x twice, with different shapes",
+    "--input-shape 1,3,8,8 --input-shape 1,3,4,4": "give all --input-shape by name, or one without",
     "--graph no/where.html": "there is no folder no",
     "--graph folder": "folder is a folder: give the name of a file",
 }
@@ -211,6 +213,7 @@ OF_FUNCTIONS = {
     "upscaler --size 8x8 --weights trained": "--weights is for torchvision:NAME",
     "pair --input-shape other=1,3,8,8": "takes input1, input2, and --input-shape has other: give the first",
     "pair --input-shape input2=1,2": "and --input-shape has input2: give the first ones by their names",
+    "pair --input-shape input1=1,2 --input-shape input1=1,3": "gives input1 twice, with different shapes",
     "pair --input-shape input1=1,2 --input-shape 1,3": "give all --input-shape by name, or all in order",
 }
 

@@ -95,7 +95,9 @@ class OnnxModel:
         self.path = path
         self.batch = 1
         self.camera = camera_of(args)
-        self.shapes = dict(args.input_shape)
+        self.shapes = _by_name(args)
+        if None in self.shapes and len(args.input_shape) > 1:
+            raise CommandError(f"{path}: give all --input-shape by name, or one without")
         if args.size or None in self.shapes:
             self._name_shapes(args)
 
@@ -314,7 +316,7 @@ def _of_function(text: str, args: argparse.Namespace) -> TorchModel | TvmModel:
 
 def _shapes_in_order(args: argparse.Namespace, module: torch.nn.Module) -> list[tuple[int, ...]]:
     """Shapes by name in the order of what `forward` takes; those without a name are in order already."""
-    given: dict[str | None, tuple[int, ...]] = dict(args.input_shape)
+    given = _by_name(args)
     if None in given:
         if len(given) > 1:
             raise CommandError(f"{args.model}: give all --input-shape by name, or all in order without names")
@@ -327,6 +329,16 @@ def _shapes_in_order(args: argparse.Namespace, module: torch.nn.Module) -> list[
             "give the first ones by their names, or all in order without names"
         )
     return [given[name] for name in names[: len(given)]]
+
+
+def _by_name(args: argparse.Namespace) -> dict[str | None, tuple[int, ...]]:
+    """What --input-shape gives; None is the name of those without one."""
+    given: dict[str | None, tuple[int, ...]] = {}
+    for name, shape in args.input_shape:
+        if name is not None and given.get(name, shape) != shape:
+            raise CommandError(f"{args.model}: --input-shape gives {name} twice, with different shapes")
+        given[name] = shape
+    return given
 
 
 def _seeded(function: Callable, *arguments: Any, **options: Any) -> Any:
