@@ -55,6 +55,19 @@ def test_maxima_of_int8(emulated_cuda, tmp_path, shape, size, stride, padding):
         assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=1)
 
 
+def test_what_is_computed_beside_in_float32(emulated_cuda, tmp_path):
+    """As a scaled branch of a network in half precision: vectors are as wide as its numbers."""
+    shape = 1, 6, 8, 16
+    x, other = (relay.var(name, shape=shape, dtype="float16") for name in ("x", "other"))
+    scaled = other.astype("float32") * relay.const(np.float32(0.3)) + relay.const(np.full(16, 2, "float32"))
+    pooled = relay.nn.avg_pool2d(x, (1, 1), layout="NHWC") + scaled.astype("float16")
+    arrays = [numbers(*shape, dtype="float16", seed=seed) for seed in (1, 2)]
+    (found,) = emulated_cuda.run_relay(relay.Function([x, other], pooled), *arrays)
+    np.testing.assert_allclose(found, arrays[0] + arrays[1] * 0.3 + 2, 4e-3, 4e-3)
+    if shutil.which("nvcc"):
+        assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=1)
+
+
 @pytest.mark.parametrize("kind", POOLS)
 def test_what_follows_is_fused(emulated_cuda, kind):
     data = numbers(1, 9, 8, 16)

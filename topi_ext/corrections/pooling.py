@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tvm import te
+from tvm import te, tir
 from tvm.topi import tag
 
 from .._kernel import bytes_of, most_lanes
@@ -29,7 +29,7 @@ def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule
     pool = pool_below(out)
     lanes = 1
     if layout == "NHWC" and pool is not None and list(pool.shape) == list(out.shape):
-        channels, widest = known(out.shape[-1]), max(map(bytes_of, (out.dtype, pool.dtype)))
+        channels, widest = known(out.shape[-1]), max(map(bytes_of, _dtypes(out, pool)))
         most = MAX_BYTES // widest if widest > 1 else MOST_OF_ONE_BYTE
         lanes = most_lanes(channels, most) if channels else 1
     if lanes == 1 or pool is None:
@@ -74,6 +74,20 @@ def pool_below(out: te.Tensor) -> te.Tensor | None:
     found = [pool_below(each) for each in out.op.input_tensors if isinstance(each.op, te.ComputeOp)]
     pools = [each for each in found if each is not None]
     return pools[0] if len(pools) == 1 else None
+
+
+def _dtypes(out: te.Tensor, pool: te.Tensor) -> set[str]:
+    """Of the vectors of a thread: of all that is computed with what is pooled, in half precision or not."""
+    found = {out.dtype}
+    if out.op.same_as(pool.op) or not isinstance(out.op, te.ComputeOp):
+        return found
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tir.PrimExpr) and "float" in node.dtype:  # integers are indices, too
+            found.add(node.dtype)
+
+    tir.stmt_functor.post_order_visit(out.op.body[out.value_index], visit)
+    return found.union(*(_dtypes(each, pool) for each in out.op.input_tensors))
 
 
 def inline_but(schedule: te.Schedule, tensor: te.Tensor, *kept: te.Tensor) -> None:
