@@ -331,9 +331,9 @@ def _shapes_in_order(args: argparse.Namespace, module: torch.nn.Module) -> list[
     return [given[name] for name in names[: len(given)]]
 
 
-def _by_name(args: argparse.Namespace) -> dict[str | None, tuple[int, ...]]:
+def _by_name(args: argparse.Namespace) -> dict[Any, tuple[int, ...]]:
     """What --input-shape gives; None is the name of those without one."""
-    given: dict[str | None, tuple[int, ...]] = {}
+    given: dict[Any, tuple[int, ...]] = {}
     for name, shape in args.input_shape:
         if name is not None and given.get(name, shape) != shape:
             raise CommandError(f"{args.model}: --input-shape gives {name} twice, with different shapes")

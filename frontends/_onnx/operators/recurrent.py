@@ -156,4 +156,24 @@ def _cut(sequence: relay.Expr, lengths: relay.Expr, longest: int) -> list[relay.
     return [relay.where(steps < lengths, sequence, zero), relay.sum(last, 0)]
 
 
+def dynamic_quantize_lstm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has none. An LSTM in floats is closer to what was quantized: ONNX Runtime rounds the input and the
+    state of each step to 8 bits."""
+    given = [inputs[place] for place in range(8)]
+    for place, at in ((1, 8), (2, 10)):  # of the input and of the state: (direction, length, gates)
+        scale, zero_point = _for_gates(inputs[at]), _for_gates(inputs[at + 1])
+        weights = relay.cast(given[place], "float32")
+        weights = weights if zero_point is None else weights - zero_point
+        given[place] = importer.fold_constant(relay.transpose(weights * scale, [0, 2, 1]))
+    return CONVERTERS["LSTM"](importer, importer.onnx_input.of(given), attrs, params)
+
+
+def _for_gates(numbers: relay.Expr | None) -> relay.Expr | None:
+    """Scales or zero points, one for each direction or for each of its gates, so that they broadcast."""
+    if numbers is None:
+        return None
+    return relay.reshape(relay.cast(numbers, "float32"), [sizes_of(numbers)[0], 1, -1])
+
+
 CONVERTERS: dict[str, Converter] = {name: _recurrent(name) for name in ("GRU", "LSTM", "RNN")}
+CONVERTERS["DynamicQuantizeLSTM"] = dynamic_quantize_lstm
