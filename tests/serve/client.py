@@ -8,7 +8,7 @@ import uuid
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-SECONDS = 20  # for an answer
+SECONDS = 120  # for an answer: a worker that is killed needs up to a minute to come back
 
 
 class Reply(NamedTuple):

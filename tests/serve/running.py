@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 
-SECONDS = 20  # to start
+SECONDS = 60  # to start
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -17,7 +16,8 @@ from tvm_passes.serve import app, server  # noqa: E402
 from tvm_passes.serve.answers import Answer, error  # noqa: E402
 from tvm_passes.serve.errors import Refused  # noqa: E402
 
-LIMITS = Limits(max_queued=1, timeout=0.3, max_bytes=2000)
+LIMITS = Limits(max_queued=1, timeout=60, max_bytes=2000)
+HASTY = Limits(timeout=0.3)
 gate = threading.Event()  # images that are b"wait" are computed when it is open
 
 
@@ -37,10 +37,17 @@ async def detect(image, threshold):
 @pytest.fixture(scope="module")
 def url():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "LINGER", 0.5)
-        patch.setattr(server, "SECONDS_FOR_A_HEAD", 0.3)
+        for module, seconds in ((app, "LINGER"), (server, "SECONDS_FOR_A_HEAD")):
+            patch.setattr(module, seconds, 60)  # on a busy machine, clients of these tests are slow
         with running(detect, LIMITS) as url:
             yield url
+
+
+@pytest.fixture
+def hasty_url():
+    """Of a service that waits for nothing."""
+    with running(detect, HASTY) as url:
+        yield url
 
 
 def test_an_image(url):
@@ -73,11 +80,9 @@ def test_an_image_in_chunks(url):
         ("/detect?threshold=nan", b"1", "image/png", 400, "'nan'"),
         ("/detect?thresold=0.5", b"1", "image/png", 400, "there is no parameter 'thresold': give threshold"),
         ("/detect?threshold=0.1&threshold=1", b"1", "image/png", 400, "threshold is there 2 times"),
-        ("/detect", b"wait", "image/png", 504, "0.3 seconds"),
     ],
 )
 def test_what_is_refused(url, path, body, content_type, status, reason):
-    gate.clear()
     before = metric(url, f'tvm_passes_requests_total{{status="{status}"}}')
     reply = ask(url, path, body, content_type)
     assert reply.status == status and reason in reply.error
@@ -93,8 +98,15 @@ def test_no_other_path_or_method(url):
         assert ask(url, path).status == 404
 
 
-def test_a_slow_body(url):
-    reply = say(url, head(100), b"12")
+def test_an_image_that_takes_long(hasty_url):
+    gate.clear()
+    reply = ask(hasty_url, "/detect", b"wait")
+    assert reply.status == 504 and "0.3 seconds" in reply.error
+    assert metric(hasty_url, 'tvm_passes_requests_total{status="504"}') == 1
+
+
+def test_a_slow_body(hasty_url):
+    reply = say(hasty_url, head(100), b"12")
     assert reply.status == 408 and "0.3 seconds" in reply.error
     assert reply.headers["connection"] == "close"
 
@@ -114,11 +126,11 @@ def test_garbage(url):
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /detect HTTP/1.1\r\nHost:"])
-def test_a_head_that_never_ends(url, sent):
-    start = time.monotonic()
-    with pytest.raises((ConnectionError, OSError)):
+def test_a_head_that_never_ends(url, sent, monkeypatch):
+    """The service closes the connection, long before the client gives up."""
+    monkeypatch.setattr(server, "SECONDS_FOR_A_HEAD", 0.3)
+    with pytest.raises(ConnectionError):
         say(url, sent)
-    assert time.monotonic() - start < 3
 
 
 def test_no_more_wait_than_may(url):

@@ -28,6 +28,13 @@ class Compute:
             raise ValueError("worse")
         return [ValueError("bad") if item == "bad" else item * 2 for item in items]
 
+    async def end_all(self, awaited):
+        """Each batch as soon as it has begun, until something is done."""
+        while not awaited.done():
+            for end in self.ends:
+                end.set()
+            await asyncio.sleep(0)
+
 
 def test_what_waits_is_taken_together():
     async def played():
@@ -43,12 +50,10 @@ def test_what_waits_is_taken_together():
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert compute.batches == [[0], [1], [2, 4, 5]]
-        for _ in range(4):
-            for end in compute.ends:
-                end.set()
-            await asyncio.sleep(0.001)
+        found = asyncio.gather(*(each for each in asked if not each.cancelled()))
+        await compute.end_all(found)
         assert compute.batches[3:] == [[6]]
-        return await asyncio.gather(*(each for each in asked if not each.cancelled()))
+        return await found
 
     assert asyncio.run(played()) == [0, 2, 4, 8, 10, 12]
 
@@ -60,12 +65,10 @@ def test_an_error_is_that_of_its_item_or_its_batch(size, said):
         gather = Gather(compute, size, at_once=1)
         first = asyncio.ensure_future(gather("first"))
         asked = [asyncio.ensure_future(gather(item)) for item in ("bad", "good", "worse", "good")]
-        for _ in range(6):
-            await asyncio.sleep(0.001)
-            for end in compute.ends:
-                end.set()
+        found = asyncio.gather(*asked, return_exceptions=True)
+        await compute.end_all(found)
         await first
-        return await asyncio.gather(*asked, return_exceptions=True)
+        return await found
 
     assert list(map(str, asyncio.run(played()))) == said
 

@@ -60,13 +60,13 @@ def test_other_types(given):
 # --- bodies
 
 
-def read(*chunks, length=None, memory=100, pause=0.0):
+def read(*chunks, length=None, memory=100, pause=0.0, timeout=60):
     async def arriving():
         for chunk in chunks:
             await asyncio.sleep(pause)
             yield chunk
 
-    return asyncio.run(Bodies(Limits(max_bytes=10, timeout=0.1), memory).read(arriving(), length))
+    return asyncio.run(Bodies(Limits(max_bytes=10, timeout=timeout), memory).read(arriving(), length))
 
 
 def test_a_body_in_parts():
@@ -81,7 +81,7 @@ def test_a_body_in_parts():
         ({"length": "-1"}, 400),
         ({"length": "²"}, 400),
         ({"memory": 9}, 503),
-        ({"pause": 0.06}, 408),
+        ({"pause": 0.06, "timeout": 0.1}, 408),
     ],
 )
 def test_bodies_that_are_refused(options, status):
@@ -97,7 +97,7 @@ def test_a_body_that_does_not_say_how_long_it_is():
 
 
 def test_memory_is_given_back():
-    bodies = Bodies(Limits(max_bytes=10, timeout=1), memory=15)
+    bodies = Bodies(Limits(max_bytes=10), memory=15)
 
     async def arriving(length):
         yield b"1" * length
