@@ -119,7 +119,7 @@ def test_the_thread_of_a_graph_lives_as_long(compiled, fake_cuda):  # noqa: F811
     assert thread.is_alive()
     model = fake_cuda.replay = None
     gc.collect()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert not thread.is_alive() and "destroy" in fake_cuda.notes()
 
 

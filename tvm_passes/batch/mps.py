@@ -13,7 +13,8 @@ from multiprocessing.connection import wait
 from ..another_process import python
 
 DAEMON = "nvidia-cuda-mps-control"
-SECONDS = 20  # for the daemon, and for its first client, which starts the server
+SECONDS = 20  # for the daemon
+SECONDS_FOR_A_CLIENT = 20  # the first one, which starts the server
 
 # The shell ends the daemon when its input ends, as it does with whoever holds the other end, even if killed.
 UNTIL_INPUT_ENDS = f'{DAEMON} -d && echo started; cat > /dev/null; echo quit | {DAEMON}; rm -rf "$1"'
@@ -90,7 +91,7 @@ def _serves(environment: dict[str, str], last: int) -> bool:
     command = python(FIRST_CLIENT.format(last=last))
     client = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
-        return client.wait(SECONDS) == 0
+        return client.wait(SECONDS_FOR_A_CLIENT) == 0
     except subprocess.TimeoutExpired:
         return False
     finally:
