@@ -10,8 +10,16 @@ import pytest
 from topi_ext.bootstrap import tvm_in_use
 
 if tvm_in_use.has_relay:
+    from hypothesis import HealthCheck, settings
+
     pytest_plugins = ["tests.devices"]
     collect_ignore = ["relax"]
+
+    # The same examples in each run, on a busy machine, too; `--hypothesis-profile default` tries new ones.
+    settings.register_profile(
+        "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("repeatable")
 else:
     collect_ignore = [path.name for path in Path(__file__).parent.iterdir() if path.name != "relax"]
 
