@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def pytest_collection_modifyitems(items):
     """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Random numbers of torch do not depend on the tests that this process ran before."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_collection_finish():
