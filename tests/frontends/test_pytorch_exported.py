@@ -96,3 +96,11 @@ def test_core_operators():
     torch.manual_seed(0)
     program = torch.export.export(OfCore().eval(), (IMAGE,)).run_decompositions()
     assert_imports(program.module(), IMAGE)
+
+
+def test_fold_after_decompositions():
+    """It becomes `_unsafe_index_put`, which sums where patches overlap."""
+    fold = Returning(lambda image: F.fold(F.unfold(image, (3, 2)), (8, 6), (3, 2)))
+    program = torch.export.export(fold.eval(), (IMAGE,)).run_decompositions()
+    assert "_unsafe_index_put" in program.graph_module.code
+    assert_imports(program.module(), IMAGE)

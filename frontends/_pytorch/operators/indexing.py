@@ -354,6 +354,7 @@ def bucketize(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
 
 
 CONVERTERS = {
+    "aten::_unsafe_index_put": index_put,  # of programs after `run_decompositions`: `fold`
     "aten::argwhere": partial(nonzero, "aten::nonzero"),
     "aten::bucketize": bucketize,
     "aten::gather": gather,
