@@ -56,6 +56,22 @@ class TestSlice:
             np.testing.assert_array_equal(compute(x)[0], x[:, slice(*bounds)])
 
     @pytest.mark.parametrize("size", [7, "n"])
+    def test_along_axes_known_at_run_time(self, size):
+        names = ["start", "end", "axis", "step"]
+        node = helper.make_node("Slice", ["x", *names], ["y"])
+        inputs = [tensor_input("x", (2, size, 3)), *(tensor_input(name, (2,), "int64") for name in names)]
+        model = model_of([node], inputs, ["y"])
+        compute = compiled(from_onnx(model)[0])
+        x = RANDOM.normal(size=(2, 7, 3)).astype("float32")
+        for bounds in [(-100, 100, 1), (-100, 100, 3), (-1, -(2**63), -2), (2, 2**63 - 1, 1)]:
+            for axis in (1, -2):
+                rows = zip(bounds, (-2, 2, 1))
+                start, end, step = (np.array(row) for row in rows)
+                given = (x, start, end, np.array([axis, 2]), step)
+                expected = x[:, slice(*bounds), -2:2]
+                np.testing.assert_array_equal(compute(*given)[0], expected)
+
+    @pytest.mark.parametrize("size", [7, "n"])
     @pytest.mark.parametrize("given", [["start"], ["end"], ["start", "end", "step"]])
     def test_by_bounds_known_at_run_time(self, size, given):
         outside = [(-9, 5, 1), (-20, -18, 1), (0, -20, 1), (3, 5, -1)]

@@ -121,10 +121,8 @@ def _of_all_axes(pads: relay.Expr, axes: relay.Expr, rank: int) -> relay.Expr:
     (count,) = sizes_of(axes)
     if count is None:
         raise NotImplementedError("how many axes it pads is known only at run time")
-    axes = relay.cast(axes, "int64")
-    axes = relay.where(axes < relay.const(0, "int64"), axes + relay.const(rank, "int64"), axes)
-    is_this = relay.equal(relay.reshape(axes, [1, count, 1]), constant(np.arange(rank).reshape(1, 1, rank)))
-    widths = relay.reshape(relay.cast(pads, "int64"), [2, count, 1]) * relay.cast(is_this, "int64")
+    is_this = relay.cast(_is_axis(axes, count, rank), "int64")
+    widths = relay.reshape(relay.cast(pads, "int64"), [2, count, 1]) * is_this
     return relay.reshape(relay.sum(widths, [1]), [2 * rank])
 
 
@@ -164,7 +162,7 @@ def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
         ]
     starts, ends, axes, steps = (bounds + [None, None])[:4]
     if isinstance(axes, relay.Expr):
-        return stock(importer, "Slice")(inputs, attrs, params)
+        return _slice_late_axes(data, starts, ends, axes, steps)
     if axes is None:
         axes = range(all_sizes_of(starts)[0] if isinstance(starts, relay.Expr) else len(starts))
     steps = [1] * len(axes) if steps is None else steps
@@ -173,6 +171,33 @@ def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     if any(isinstance(bound, relay.Expr) for bound in (starts, ends, steps)):
         slice_by = _onnx_slice.late_slice
     return slice_by(data, dict(zip(axes, zip(*columns))))
+
+
+def _slice_late_axes(data: relay.Expr, starts: Any, ends: Any, axes: relay.Expr, steps: Any) -> relay.Expr:
+    """Slice along axes that are known only at run time: along each axis, as a whole unless it is one of them.
+
+    TVM's own reads before the first element if a start lies there.
+    """
+    count, rank = all_sizes_of(axes, "its input 3, the axes,")[0], rank_of(data)
+    is_this = _is_axis(axes, count, rank)
+
+    def of_all_axes(given: Any, otherwise: int) -> relay.Expr:
+        given = given if isinstance(given, relay.Expr) else constant(np.array(given, "int64"))
+        given = relay.reshape(relay.cast(given, "int64"), [count, 1])
+        there = relay.sum(relay.where(is_this, given, constant(np.array(0, "int64"))), [0])
+        return relay.where(relay.any(is_this, [0]), there, constant(np.array(otherwise, "int64")))
+
+    steps = [1] * count if steps is None else steps
+    full = ((starts, 0), (ends, np.iinfo("int64").max), (steps, 1))
+    columns = [_items(of_all_axes(given, otherwise), rank) for given, otherwise in full]
+    return _onnx_slice.late_slice(data, dict(enumerate(zip(*columns))))
+
+
+def _is_axis(axes: relay.Expr, count: int, rank: int) -> relay.Expr:
+    """Whether each of the axes, in a row of its own, is axis 0, 1, ..."""
+    axes = relay.cast(axes, "int64")
+    axes = relay.where(axes < relay.const(0, "int64"), axes + relay.const(rank, "int64"), axes)
+    return relay.equal(relay.reshape(axes, [count, 1]), constant(np.arange(rank).reshape(1, rank)))
 
 
 def _items(numbers: Any, count: int) -> list[Any]:
