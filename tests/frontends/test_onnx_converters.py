@@ -277,3 +277,18 @@ class TestShapeArithmetic:
         model = model_of(nodes, [tensor_input("x", (1, 3))], ["y"], constants)
         mod, _ = from_onnx(model)
         assert operators(mod) == ["broadcast_to"]
+
+
+def test_nearest_resize_as_tensorflow_counts_centres():
+    x = RANDOM.normal(size=(1, 1, 7, 9)).astype("float32")
+    node = helper.make_node(
+        "Resize",
+        ["x", "none", "none", "sizes"],  # neither was optional in opset 11
+        ["y"],
+        coordinate_transformation_mode="tf_half_pixel_for_nn",
+        nearest_mode="floor",
+    )
+    values = weights(none=np.zeros(0, "float32"), sizes=np.array([1, 1, 5, 20]))
+    mod, _ = from_onnx(model_of([node], [tensor_input("x", x.shape)], ["y"], values, opset=11))
+    rows, columns = (np.floor((np.arange(n) + 0.5) * size / n).astype(int) for n, size in ((5, 7), (20, 9)))
+    np.testing.assert_array_equal(run(mod, x)[0], x[:, :, rows][..., columns])

@@ -231,6 +231,8 @@ def _coordinates(axis: _Axis, how: How) -> relay.Expr:
     centers = (place + half) / axis.scale - half
     if how.coordinates == "half_pixel":
         return centers
+    if how.coordinates == "tf_half_pixel_for_nn":
+        return (place + half) / axis.scale
     if how.coordinates == "pytorch_half_pixel":
         return relay.where(length > one, centers, place * zero)
     if how.coordinates == "asymmetric":
