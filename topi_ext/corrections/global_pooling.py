@@ -1,8 +1,9 @@
-"""Average pooling to one pixel on CUDA in one kernel, in float32.
+"""Average pooling to one pixel: on CUDA in one kernel, in float32, and on CPUs in NHWC as a mean.
 
-TVM sums in the type of the data, and divides in a second kernel. Importing this module replaces the
+On CUDA, TVM sums in the type of the data, and divides in a second kernel. Importing this module replaces the
 computation for images of some thousand pixels; larger ones keep many thread blocks busy by the schedule of
-`cuda_reductions`, in two kernels.
+`cuda_reductions`, in two kernels. On CPUs, TVM goes through all pixels for each channel of NHWC; a mean has
+the schedule of `reductions_on_cpus`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relay, te, tir
+from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 from tvm.target import override_native_generic_func
 
@@ -29,10 +30,20 @@ def is_served(attrs: tvm.ir.Attrs, data: Any, result: Any, target: tvm.target.Ta
     if target is None or target.kind.name != "cuda" or layout not in ("NCHW", "NHWC"):
         return False
     height, width = (known(data.shape[layout.index(side)]) or 0 for side in "HW")
+    return _is_to_one_pixel(attrs, data, result) and 0 < height * width <= MAX_PIXELS
+
+
+def _is_to_one_pixel(attrs: tvm.ir.Attrs, data: Any, result: Any) -> bool:
+    layout = str(attrs.layout)
     is_one_pixel = all(known(result.shape[layout.index(side)]) == 1 for side in "HW")
     out_layout = str(getattr(attrs, "out_layout", ""))
-    is_plain = data.dtype in FLOATS and result.dtype == data.dtype and out_layout in ("", layout)
-    return is_one_pixel and is_plain and 0 < height * width <= MAX_PIXELS
+    return is_one_pixel and data.dtype in FLOATS and result.dtype == data.dtype and out_layout in ("", layout)
+
+
+def _is_mean(attrs: tvm.ir.Attrs, data: Any, result: Any, target: tvm.target.Target | None) -> bool:
+    """Whether a pooling is computed as a mean on CPUs; both sum in the type of the data."""
+    is_for_cpu = target is not None and target.kind.name == "llvm" and str(attrs.layout) == "NHWC"
+    return is_for_cpu and data.dtype == "float32" and _is_to_one_pixel(attrs, data, result)
 
 
 def mean_of_pixels(data: te.Tensor, layout: str) -> te.Tensor:
@@ -64,8 +75,11 @@ def _register(name: str) -> None:
         attrs: tvm.ir.Attrs, inputs: list[te.Tensor], type_: relay.Type, target: tvm.target.Target
     ) -> registry.OpStrategy:
         result = registry.OpStrategy()
-        ours = is_served(attrs, inputs[0], type_, target)
-        implementation = (_compute, schedule_of_rows) if ours else (stock, _stock_schedule)
+        implementation: tuple[Any, Any] = (stock, _stock_schedule)
+        if is_served(attrs, inputs[0], type_, target):
+            implementation = _compute, schedule_of_rows
+        elif _is_mean(attrs, inputs[0], type_, target):
+            implementation = _mean_of_last, _reduction_schedule
         result.add_implementation(*implementation, name=f"{name}.topi_ext")
         return result
 
@@ -75,6 +89,17 @@ def _register(name: str) -> None:
 
 def _compute(attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _: relay.Type) -> list[te.Tensor]:
     return [mean_of_pixels(inputs[0], str(attrs.layout))]
+
+
+def _mean_of_last(_: tvm.ir.Attrs, inputs: list[te.Tensor], _type: relay.Type) -> list[te.Tensor]:
+    total = topi.sum(inputs[0], [1, 2], keepdims=True)
+    height, width = inputs[0].shape[1:3]
+    return [topi.divide(total, tir.Cast(total.dtype, height * width))]
+
+
+def _reduction_schedule(attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
+    with target:
+        return generic.schedule_reduce(attrs, outs, target)
 
 
 def _stock_schedule(attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
