@@ -29,6 +29,11 @@ def converters() -> dict[str, Convert]:
         "Asinh": _of_floats(op.asinh),
         "Atan": _of_floats(op.atan),
         "Atanh": _of_floats(op.atanh),
+        "BitShift": _bit_shift,
+        "BitwiseAnd": _of_integers(op.bitwise_and),
+        "BitwiseNot": _of_integers(op.bitwise_not),
+        "BitwiseOr": _of_integers(op.bitwise_or),
+        "BitwiseXor": _of_integers(op.bitwise_xor),
         "Cast": _cast,
         "CastLike": _cast_like,
         "Ceil": _of_floats(op.ceil),
@@ -103,6 +108,14 @@ def _of_floats(build: Callable[[relax.Expr], relax.Expr]) -> Convert:
     def convert(n: Node) -> relax.Expr:
         n.only_floats()
         return build(n.data(0))
+
+    return convert
+
+
+def _of_integers(build: Callable[..., relax.Expr]) -> Convert:
+    def convert(n: Node) -> relax.Expr:
+        n.only_integers()
+        return build(*n.all_data())
 
     return convert
 
@@ -193,6 +206,19 @@ def _is_infinite(n: Node) -> relax.Expr:
 
 
 SIDES = {-1: "detect_negative", 1: "detect_positive"}
+
+
+def _bit_shift(n: Node) -> relax.Expr:
+    """By as many bits as the numbers have, or more, 0 is left: LLVM does not say what a shift makes then."""
+    if not n.dtype().startswith("uint"):
+        n.refuse(f"{n.dtype()} is not supported, only integers without a sign")
+    shift = {"LEFT": op.left_shift, "RIGHT": op.right_shift}.get(n.attribute("direction"))
+    if shift is None:
+        n.refuse(f"its direction must be LEFT or RIGHT, not {n.attribute('direction')}")
+    bits = int(n.dtype().removeprefix("uint"))
+    is_less = op.less(n.data(1), n.number(bits))
+    by = op.where(is_less, n.data(1), n.number(0))
+    return op.where(is_less, shift(n.data(0), by), n.number(0))
 
 
 def _sign(n: Node) -> relax.Expr:

@@ -17,6 +17,7 @@ from tests.relax.onnx_cases.case import (
     SMALL_NUMBERS,
     WHOLE,
     case,
+    integers,
     random,
 )
 
@@ -24,6 +25,7 @@ UNARY = (
     "Abs Ceil Celu Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Neg Reciprocal Relu Round"
 )
 UNARY += " Asinh Atan Cosh Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Tanh ThresholdedRelu"
+BYTES, BITS = integers(0, 256, 4, 5, dtype="uint8"), integers(0, 8, 5, dtype="uint8")
 ELEMENTWISE = {
     **{
         name: case(name, NUMBERS / 3 if name == "Exp" else IMAGE)
@@ -104,6 +106,13 @@ ELEMENTWISE = {
     "And": case("And", MASK, MASK_2),
     "Or": case("Or", MASK, MASK_2),
     "Xor": case("Xor", MASK, MASK_2),
+    "BitShift_left": case("BitShift", BYTES, BITS, direction="LEFT"),
+    "BitShift_right": case("BitShift", BYTES, BITS, direction="RIGHT"),
+    "BitShift_long": case("BitShift", BYTES.astype("uint64"), np.uint64(40), known=[1], direction="LEFT"),
+    "BitwiseAnd": case("BitwiseAnd", WHOLE, OTHER, opsets=(18, LATEST)),
+    "BitwiseNot": case("BitwiseNot", BYTES, opsets=(18, LATEST)),
+    "BitwiseOr": case("BitwiseOr", WHOLE.astype("int32"), np.int32(6), known=[1], opsets=(18, LATEST)),
+    "BitwiseXor": case("BitwiseXor", BYTES, BYTES[::-1], opsets=(18, LATEST)),
     "Equal": case("Equal", WHOLE, OTHER),
     "Equal_masks": case("Equal", MASK, MASK_2),
     "Greater": case("Greater", WHOLE, OTHER),
