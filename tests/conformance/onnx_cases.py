@@ -51,9 +51,9 @@ class Case:
         node = (named or nodes)[0]
         return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
-    def outcome(self, import_):
-        """What comes of `import_(model)`."""
-        return outcome(lambda: import_(self.model), self.data_sets, self.rtol, self.atol)
+    def outcome(self, import_, compiled):
+        """What comes of `import_(model)`, compiled to a function of arrays."""
+        return outcome(lambda: import_(self.model), compiled, self.data_sets, self.rtol, self.atol)
 
 
 @lru_cache(None)

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import onnx
 
+import tvm_passes
 from frontends import from_onnx
 from tests.conformance.isolated import Died, each
 from tests.conformance.onnx_cases import Case, cases
 from tests.conformance.outcome import Outcome
 from tests.conformance.pytorch_page import read, write
+from tests.helpers import quick, runner
 
 from tvm import relay
 
@@ -31,7 +33,7 @@ SECONDS = 100  # for a case
 
 def run(chosen: list[Case], import_=lambda model: from_onnx(model)[0]) -> dict[str, list[str]]:
     """{case's name: [operator, kind, reason]}, each case in a process that it may take down."""
-    found = each(lambda case: case.outcome(import_), chosen, SECONDS)
+    found = each(lambda case: case.outcome(import_, compiled), chosen, SECONDS)
     outcomes = (
         Outcome("crash", f"the process ended: {outcome}") if isinstance(outcome, Died) else outcome
         for outcome in found
@@ -40,6 +42,10 @@ def run(chosen: list[Case], import_=lambda model: from_onnx(model)[0]) -> dict[s
         case.name: [case.operator, outcome.kind, _general(outcome.reason)]
         for case, outcome in zip(chosen, outcomes)
     }
+
+
+def compiled(mod):
+    return runner(tvm_passes.default_pipeline()(mod), quick())
 
 
 def _general(reason: str) -> str:

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import tvm_passes
-from frontends import ImportFailure
-from tests.helpers import quick, runner
+from frontends.errors import ImportFailure
 
 # Words of Python, C++ or TVM's internals: a message with one of them tells a user nothing.
 UNCLEAR = re.compile(
@@ -25,8 +23,10 @@ class Outcome:
     reason: str = ""
 
 
-def outcome(import_, data_sets, rtol, atol):
-    """Import with `import_()`, which gives a module, and compare it on [(inputs, expected outputs)]."""
+def outcome(import_, compiled, data_sets, rtol, atol):
+    """Import with `import_()`, which gives a module, and compare what `compiled` makes of it, a function of
+    arrays, on [(inputs, expected outputs)].
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -36,7 +36,7 @@ def outcome(import_, data_sets, rtol, atol):
     except Exception as error:
         return Outcome("crash", f"import: {last_line(error)}")
     try:
-        compute = runner(tvm_passes.default_pipeline()(mod), quick())
+        compute = compiled(mod)
     except Exception as error:
         return Outcome("crash", f"compile: {last_line(error)}")
     for inputs, expected in data_sets:
