@@ -66,7 +66,7 @@ def most_lanes(channels: int, most: int) -> int:
 
 
 def bytes_of(dtype: str) -> int:
-    return DataType(dtype).bits // 8
+    return -(-DataType(dtype).bits // 8)  # a bool has one bit, in a byte
 
 
 def power_of_2_from(number: int) -> int:

@@ -49,6 +49,14 @@ def test_other_types(dtype):
     np.testing.assert_allclose(run(built(relay.sum(x, (1, 2)), x), x=data), data.sum((1, 2), dtype))
 
 
+@pytest.mark.parametrize("kind", ["all", "any"])
+def test_of_conditions(kind):
+    x = relay.var("x", shape=(4, 6, 32), dtype="bool")
+    data = numbers(4, 6, 32) > -1
+    found = run(built(getattr(relay, kind)(x, (0, 1)), x), x=data)
+    np.testing.assert_array_equal(found, getattr(np, kind)(data, (0, 1)))
+
+
 def test_what_is_read_in_another_order_or_broadcast():
     x, y = relay.var("x", shape=(1, 16, 6, 7)), relay.var("y", shape=(6, 1, 16))
     data, other = numbers(1, 16, 6, 7), numbers(6, 1, 16)
