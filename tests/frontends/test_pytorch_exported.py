@@ -89,7 +89,9 @@ class OfCore(nn.Module):
         rows = self.linear(self.layers(features.flatten(2).transpose(1, 2)))
         attended = F.scaled_dot_product_attention(rows, rows, rows)
         larger = F.interpolate(features, scale_factor=2.0, mode="bilinear")
-        return rows.softmax(1), F.log_softmax(attended, -1), F.adaptive_avg_pool2d(larger, 3)
+        pooled = F.adaptive_avg_pool2d(larger, 3), F.adaptive_avg_pool3d(larger, (2, 3, 5))
+        finer = F.interpolate(F.instance_norm(pooled[0]), (7, 4), mode="area")
+        return (rows.softmax(1), F.log_softmax(attended, -1), *pooled, finer)
 
 
 def test_core_operators():

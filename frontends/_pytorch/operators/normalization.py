@@ -74,7 +74,9 @@ def batch_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) ->
 
 
 def native_batch_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM lacks it."""
+    """TVM lacks it; without running statistics it is what `torch.export` decomposes an instance norm to."""
+    if len(inputs) == 6:
+        inputs = [*inputs[:3], None, None, *inputs[3:]]
     data, training, epsilon = inputs[0], inputs[5], inputs[7]
     dtype = _dtype(converter, data)
     result = batch_norm(converter, inputs, input_types)

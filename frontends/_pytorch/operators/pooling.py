@@ -297,4 +297,5 @@ for _rank in MAX_POOL:
     CONVERTERS[f"aten::adaptive_avg_pool{_rank}d"] = bind(adaptive_avg_pool, _rank)
     CONVERTERS[f"aten::adaptive_max_pool{_rank}d"] = bind(adaptive_max_pool, _rank)
 for _rank in (2, 3):
+    CONVERTERS[f"aten::_adaptive_avg_pool{_rank}d"] = bind(adaptive_avg_pool, _rank)  # of exported programs
     CONVERTERS[f"aten::max_unpool{_rank}d"] = bind(max_unpool, _rank)
