@@ -40,19 +40,11 @@ DOMAINS = {  # TVM's importer looks operators up by name only; they are from the
 # As ONNX Runtime has them: others that are named as one of ONNX, such as Unique, differ from that.
 OF_MICROSOFT = {
     *("Attention", "BiasGelu", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"),
-    *(
-        "EmbedLayerNormalization",
-        "FastGelu",
-        "GatherND",
-        "Gelu",
-        "GridSample",
-        "MatMulInteger16",
-        "MatMulIntegerToFloat",
-    ),
-    *("MatMulNBits", "Pad", "QAttention", "QGemm", "QLinearAdd", "QLinearAveragePool"),
-    *("QLinearConcat", "QLinearConv"),
-    *("QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax"),
-    *("QLinearWhere", "QuantizeLinear", "Range", "SkipLayerNormalization", "Trilu"),
+    *("EmbedLayerNormalization", "FastGelu", "GatherND", "Gelu", "GridSample", "MatMulInteger16"),
+    *("MatMulIntegerToFloat", "MatMulNBits", "Pad", "QAttention", "QGemm", "QLinearAdd"),
+    *("QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu"),
+    *("QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QuantizeLinear", "Range"),
+    *("SkipLayerNormalization", "Trilu"),
 }
 OF_DOMAINS = {
     "com.microsoft": OF_MICROSOFT,
