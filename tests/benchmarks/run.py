@@ -61,6 +61,7 @@ def benchmarks(target):
         Benchmark("group_norm"),
         Benchmark("layer_norm"),
         Benchmark("max_pool", on_cpu=on_cpu),
+        Benchmark("transposes"),
         Benchmark("attention"),
         Benchmark("nms", modules=("torchvision",), on_cpu=on_cpu),
         Benchmark("conv2d_nhwc"),

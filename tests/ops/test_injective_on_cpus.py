@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import module, run
-from topi_ext.corrections.injective_on_cpus import _computed_in, _is_arithmetic, _tile
+from topi_ext._places import computed_in, is_arithmetic
+from topi_ext.corrections.injective_on_cpus import _tile
 
 from tvm import relay, te, topi
 
@@ -54,8 +55,8 @@ def test_parts_of_a_layer_that_are_transposed():
 def test_functions_keep_the_vectors_of_tvm():
     """Their polynomials take as long for four numbers as for sixteen."""
     x = te.placeholder((8, 36))
-    assert all(map(_is_arithmetic, _computed_in(topi.nn.relu(x * x))))
-    assert not all(map(_is_arithmetic, _computed_in(topi.nn.relu(topi.erf(x)))))
+    assert all(map(is_arithmetic, computed_in(topi.nn.relu(x * x))))
+    assert not all(map(is_arithmetic, computed_in(topi.nn.relu(topi.erf(x)))))
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ Kernels that are slow:
 | `reductions_on_cpus` | in a mean over pixels in NHWC, goes through all of them for each channel |
 | `scatter` | on CUDA, goes along the indices in a loop of one thread |
 | `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
+| `transposes_on_cuda` | reads a line of memory for each element of what is transposed |
 
 The compiler, which is slow or complains:
 
@@ -146,5 +147,6 @@ from . import (  # noqa: F401  each corrects as it is imported
     sizes_at_run_time,
     softmax,
     sort,
+    transposes_on_cuda,
     where,
 )
