@@ -15,10 +15,11 @@ from tvm import relay
 
 # By name: what is computed of a tensor of a shape, and whether that is done by tiles.
 CASES = {
+    "three colours": ((2, 3, 5, 8), lambda x: relay.transpose(x, (0, 2, 3, 1)), False),
     "NCHW to NHWC": ((2, 12, 5, 8), lambda x: relay.transpose(x, (0, 2, 3, 1)), True),
     "NHWC to NCHW": ((2, 5, 8, 12), lambda x: relay.transpose(x, (0, 3, 1, 2)), True),
     "a matrix": ((36, 44), relay.transpose, False),  # by TVM's own tiles in shared memory
-    "no block is full": ((3, 4, 20), lambda x: relay.transpose(x, (0, 2, 1)), True),
+    "no block is full": ((3, 8, 20), lambda x: relay.transpose(x, (0, 2, 1)), True),
     "to tokens": ((1, 20, 6, 4), lambda x: relay.transpose(relay.reshape(x, (1, 20, 24)), (0, 2, 1)), True),
     "of tokens": ((1, 24, 20), lambda x: relay.reshape(relay.transpose(x, (0, 2, 1)), (1, 20, 3, 8)), True),
     "layout_transform": ((2, 12, 5, 8), lambda x: relay.layout_transform(x, "NCHW", "NHWC"), True),
@@ -48,14 +49,14 @@ CASES = {
         True,
     ),
     "half of the rows": (
-        (2, 8, 10),
-        lambda x: relay.transpose(relay.strided_slice(x, [1], [7], [1], axes=[2]), (0, 2, 1)),
+        (2, 8, 18),
+        lambda x: relay.transpose(relay.strided_slice(x, [1], [9], [1], axes=[2]), (0, 2, 1)),
         True,
     ),
     "wider": ((8, 12), lambda x: relay.transpose(relay.cast(x, "float32")), True),
     "runs of nine": ((8, 3, 9), lambda x: relay.transpose(x, (1, 2, 0)), True),
     "rows of nine": ((9, 3, 8), lambda x: relay.transpose(x, (1, 2, 0)), True),
-    "runs and rows of two": ((6, 3, 10), lambda x: relay.transpose(x, (1, 2, 0)), True),
+    "runs and rows of two": ((14, 3, 10), lambda x: relay.transpose(x, (1, 2, 0)), True),
     "both of nine": ((9, 3, 9), lambda x: relay.transpose(x, (1, 2, 0)), False),
     "rows stay rows": ((4, 8, 12), lambda x: relay.transpose(x, (1, 0, 2)), False),
     "integers": ((8, 12), lambda x: relay.transpose(relay.cast(x, "int32")), False),

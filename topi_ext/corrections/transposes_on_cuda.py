@@ -19,6 +19,7 @@ from . import injective  # noqa: F401  whose schedule this one wraps
 SIDE = 4  # of the tile of a thread, where it divides the axes
 READERS = 8  # neighbouring threads that read neighbours
 THREADS = 128  # of a block
+FEW = 8  # along an axis, as the three colours: their lines in memory stay in the cache until all are read
 DTYPES = ("float16", "float32")  # TVM writes vectors of them
 
 schedule_otherwise = topi.cuda.schedule_injective
@@ -44,8 +45,9 @@ def _tile(out: te.Tensor) -> _Tile | None:
     if steps is None or 1 not in steps:
         return None
     axis = steps.index(1)
-    run, column = (most_lanes(int(out.shape[at]), SIDE) for at in (axis, -1))
-    return _Tile(axis, run, column) if run * column >= SIDE else None
+    extents = int(out.shape[axis]), int(out.shape[-1])
+    run, column = (most_lanes(extent, SIDE) for extent in extents)
+    return _Tile(axis, run, column) if run * column >= SIDE and min(extents) >= FEW else None
 
 
 def _schedule(out: te.Tensor, tile: _Tile) -> te.Schedule:
