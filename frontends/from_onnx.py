@@ -39,18 +39,22 @@ DOMAINS = {  # TVM's importer looks operators up by name only; they are from the
 }
 # As ONNX Runtime has them: others that are named as one of ONNX, such as Unique, differ from that.
 OF_MICROSOFT = {
-    *("Attention", "BiasGelu", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"),
-    *("EmbedLayerNormalization", "FastGelu", "GatherND", "Gelu", "GridSample", "MatMulInteger16"),
-    *("MatMulIntegerToFloat", "MatMulNBits", "Pad", "QAttention", "QGemm", "QLinearAdd"),
-    *("QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu"),
-    *("QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QuantizeLinear", "Range"),
-    *("SkipLayerNormalization", "Trilu"),
+    *("Attention", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "CDist"),
+    *("ConvTransposeWithDynamicPads", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"),
+    *("EmbedLayerNormalization", "ExpandDims", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul"),
+    *("FusedMatMulActivation", "GatherND", "Gelu", "GemmFastGelu", "GridSample", "GroupNorm"),
+    *("MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention", "NhwcConv"),
+    *("NhwcFusedConv", "NhwcMaxPool", "Pad", "QAttention", "QGemm", "QLinearAdd", "QLinearAveragePool"),
+    *("QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"),
+    *("QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QuantizeLinear", "QuickGelu", "Range"),
+    *("RotaryEmbedding", "SimplifiedLayerNormalization", "SkipGroupNorm", "SkipLayerNormalization"),
+    *("SkipSimplifiedLayerNormalization", "TransposeMatMul", "Trilu"),
 }
 OF_DOMAINS = {
     "com.microsoft": OF_MICROSOFT,
     **{domain: OF_PLUGINS for domain in ("TRT", "mmcv", "mmdeploy")},
 }
-MICROSOFTS = {"Attention"}  # operators of ONNX too, but TVM's importer converts Microsoft's
+MICROSOFTS = {"Attention", "RotaryEmbedding"}  # operators of ONNX too, which has others by these names
 
 
 def from_onnx(
@@ -165,6 +169,11 @@ def _check_operators(
         for node in graph.node:
             if not has_converter(node) and not is_defined_by_others(node, opset):
                 unknown.setdefault((node.domain, node.op_type), node)
+    if any(domain == "com.microsoft.nchwc" for domain, _ in unknown):
+        raise ImportFailure(
+            "ONNX Runtime has laid the model out for the processor of one machine (com.microsoft.nchwc): "
+            "let it optimize the model with ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"
+        )
     if unknown:
         nodes = "; ".join(describe(node) for node in unknown.values())
         raise ImportFailure(

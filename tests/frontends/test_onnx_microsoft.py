@@ -22,6 +22,10 @@ GAMMA, BETA = numbers(WIDTH, seed=4), numbers(WIDTH, seed=5)
 IDS = np.array([[1, 0, 2, 3], [3, 2, 2, 1]], "int32")
 SEGMENTS = np.array([[0, 0, 1, 1], [1, 0, 0, 1]], "int32")
 ROWS = numbers(4, WIDTH, seed=6)
+MASK_OF_PAIRS = np.tril(np.ones((BATCH, LENGTH, LENGTH), "int32"))
+KEYS, VALUES = numbers(BATCH, 5, WIDTH, seed=7), numbers(BATCH, 5, 12, seed=8)
+ANGLES = numbers(2, 9, 2, seed=9)
+TURNED = {"num_heads": 3, "rotary_embedding_dim": 4, "interleaved": 1}
 
 
 def model_with(operator, arrays, outputs=1, **attributes):
@@ -42,15 +46,34 @@ def model_with(operator, arrays, outputs=1, **attributes):
         ("Attention", [X, W, B, MASK], 1, {"unidirectional": 1}),
         ("Attention", [X, W, None, None, BEFORE], 2, {}),
         ("Attention", [X, W, B, ONES, BEFORE], 2, {"unidirectional": 1}),
+        ("Attention", [X, W, B, MASK_OF_PAIRS], 1, {"scale": 0.3}),
+        ("Attention", [X, W, B, np.array([4, 2], "int32")], 1, {}),
+        ("Attention", [X, W, B, np.array([4, 3, 1, 0], "int32")], 1, {"mask_filter_value": -2.0}),
+        ("Attention", [X, W, B, MASK, None, numbers(1, HEADS, LENGTH, LENGTH)], 1, {}),
+        ("Attention", [X, numbers(WIDTH, 28), None], 1, {"qkv_hidden_sizes": [8, 8, 12]}),
+        ("MultiHeadAttention", [X, KEYS, VALUES, numbers(28)], 1, {}),
+        ("MultiHeadAttention", [X, KEYS, VALUES, None, np.array([5, 2], "int32")], 1, {"scale": 0.7}),
+        (
+            "MultiHeadAttention",
+            [X, *[numbers(BATCH, HEADS, 5, 4)] * 2, None, None, numbers(2, 2, 4, 5)],
+            1,
+            {},
+        ),
+        ("MultiHeadAttention", [X, X, X, None, ONES, None, *BEFORE], 3, {"unidirectional": 1}),
+        ("RotaryEmbedding", [X, IDS.astype("int64"), *ANGLES], 1, None),
+        ("RotaryEmbedding", [numbers(2, 3, 4, 6), np.array([2]), *ANGLES], 1, TURNED),
         ("BiasGelu", [X, GAMMA], 1, None),
         ("EmbedLayerNormalization", [IDS, SEGMENTS, ROWS, ROWS, ROWS, GAMMA, BETA, MASK], 2, None),
         ("FastGelu", [X, GAMMA], 1, None),
         ("Gelu", [X], 1, None),
-        ("SkipLayerNormalization", [X, X[::-1], GAMMA, BETA, GAMMA], 1, None),
+        ("SkipLayerNormalization", [X, X[::-1], GAMMA, BETA, GAMMA], 4, None),
+        ("SkipLayerNormalization", [X, X[0], GAMMA], 4, None),
+        ("SkipSimplifiedLayerNormalization", [X, X[::-1], GAMMA, BETA], 4, None),
     ],
 )
 def test_an_operator_as_in_onnx_runtime(operator, arrays, outputs, attributes):
-    heads = {} if attributes is None else {"num_heads": HEADS, **attributes}
+    is_attention = attributes is not None and "num_heads" not in attributes
+    heads = {"num_heads": HEADS, **attributes} if is_attention else attributes or {}
     model, given = model_with(operator, arrays, outputs, **heads)
     found = run(from_onnx(model)[0], *given.values())
     for one, expected in zip(found, by_onnx_runtime(model, given, found)):
@@ -81,23 +104,30 @@ def by_onnx_runtime(model, given, found):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "attributes", "reason"),
+    ("operator", "arrays", "attributes", "reason"),
     [
-        ([X, W, B, np.full(BATCH, LENGTH, "int32")], {}, "its mask must be a matrix"),
-        ([X, W, B, MASK], {"scale": 0.5}, "its attribute scale=0.5 is not supported"),
-        ([X, W, B, MASK], {"qkv_hidden_sizes": [8, 8, 8]}, "different hidden sizes"),
+        ("Attention", [X, W, B, MASK[:, None, :, None]], {}, "its mask has 4 axes"),
+        (
+            "Attention",
+            [X, W, B, np.full(3, LENGTH, "int32")],
+            {},
+            "neither a row nor an end for each sequence",
+        ),
+        ("Attention", [X, W], {"do_rotary": 1}, "its attribute do_rotary=1 is not supported"),
+        ("MultiHeadAttention", [X, X[:, :3], X[:, :3]], {"unidirectional": 1}, "as many keys as queries"),
+        ("RotaryEmbedding", [X, IDS, ROWS, ROWS], {"scale": 2.0}, "scale are not supported"),
     ],
 )
-def test_attention_that_is_refused(arrays, attributes, reason):
-    model, _ = model_with("Attention", arrays, num_heads=HEADS, **attributes)
-    with pytest.raises(ImportFailure, match=rf"the node 'it' \(com\.microsoft\.Attention\) .*{reason}"):
+def test_attention_that_is_refused(operator, arrays, attributes, reason):
+    model, _ = model_with(operator, arrays, num_heads=HEADS, **attributes)
+    with pytest.raises(ImportFailure, match=rf"the node 'it' \(com\.microsoft\.{operator}\) .*{reason}"):
         from_onnx(model)
 
 
 def test_all_operators_without_a_converter_are_named():
     """Also those that are named as one of ONNX: Unique of ONNX Runtime keeps the order."""
     nodes = [
-        helper.make_node("MultiHeadAttention", ["x", "x", "x"], ["a"], "1", domain=DOMAIN, num_heads=HEADS),
+        helper.make_node("LongformerAttention", ["x", "x", "x"], ["a"], "1", domain=DOMAIN),
         helper.make_node("Unique", ["a"], ["b", "places", "counts"], "2", domain=DOMAIN),
         helper.make_node("Relu", ["b"], ["c"], "3", domain="my.own"),
         helper.make_node("Relu", ["c"], ["y"], "4"),
@@ -105,5 +135,5 @@ def test_all_operators_without_a_converter_are_named():
     model = model_of(nodes, [tensor_input("x", X.shape)], ["y"], domains=[DOMAIN, "my.own"])
     with pytest.raises(ImportFailure, match="no converter") as raised:
         from_onnx(model)
-    named = "the node '1' (com.microsoft.MultiHeadAttention); the node '2' (com.microsoft.Unique); "
+    named = "the node '1' (com.microsoft.LongformerAttention); the node '2' (com.microsoft.Unique); "
     assert f"for the operator of {named}the node '3' (my.own.Relu): " in str(raised.value)

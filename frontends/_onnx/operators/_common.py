@@ -89,6 +89,17 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank
 
 
+def channels_first(images: relay.Expr) -> relay.Expr:
+    """Images whose channels come last, with the channels behind the batch."""
+    rank = rank_of(images)
+    return relay.transpose(images, [0, rank - 1, *range(1, rank - 1)])
+
+
+def channels_last(images: relay.Expr) -> relay.Expr:
+    """Images whose channels are behind the batch, with the channels last."""
+    return relay.transpose(images, [0, *range(2, rank_of(images)), 1])
+
+
 def several(*results: relay.Expr) -> relay.TupleWrapper:
     """The results of a node that has more than one."""
     return relay.TupleWrapper(relay.Tuple(list(results)), len(results))

@@ -125,6 +125,12 @@ def hard_swish(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Param
     return x * relay.clip(x * like(1 / 6, x) + like(0.5, x), 0, 1)
 
 
+def quick_gelu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has none: x * sigmoid(alpha * x)."""
+    x, alpha = inputs[0], attrs.get("alpha", 1.702)
+    return x * relay.sigmoid(x if alpha == 1 else x * like(alpha, x))
+
+
 def softsign(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own supports float32 only."""
     x = inputs[0]
@@ -139,6 +145,7 @@ CONVERTERS: dict[str, Converter] = {
     "LogSoftmax": log_softmax,
     "Mish": mish,
     "PRelu": prelu,
+    "QuickGelu": quick_gelu,
     "Selu": selu,
     "Softmax": softmax,
     "Softplus": softplus,

@@ -16,6 +16,8 @@ from ._common import (
     Params,
     all_sizes_of,
     axis_of,
+    channels_first,
+    channels_last,
     dtype_of,
     in_float32,
     like,
@@ -53,18 +55,56 @@ def batch_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
 def group_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM has no converter."""
     x, scale, bias = inputs
-    groups, shape = attrs["num_groups"], sizes_of(x)
+    grouped = _of_groups(x, attrs["num_groups"], attrs.get("epsilon", 1e-5))
+    if opset_of(importer) < 21:  # one scale per group, from opset 21 on one per channel
+        result = grouped * relay.reshape(scale, [1, -1, 1]) + relay.reshape(bias, [1, -1, 1])
+        return _in_shape_of(x, result)
+    return _scaled(_in_shape_of(x, grouped), scale, bias)
+
+
+def _of_groups(x: relay.Expr, groups: int, epsilon: float) -> relay.Expr:
+    """Normalized over the elements of each group: (batch, groups, elements)."""
+    shape = sizes_of(x)
     known = [size for size in shape[1:] if size is not None]
     size = int(np.prod(known)) // groups
     grouped = relay.reshape(x, [-1, groups, size] if len(known) == len(shape) - 1 else [0, groups, -1])
     mean = relay.mean(grouped, 2, True)
-    deviation = relay.sqrt(relay.variance(grouped, 2, True) + like(attrs.get("epsilon", 1e-5), x))
-    result = (grouped - mean) / deviation
-    if opset_of(importer) < 21:  # one scale per group, from opset 21 on one per channel
-        result = result * relay.reshape(scale, [1, -1, 1]) + relay.reshape(bias, [1, -1, 1])
-        return _in_shape_of(x, result)
-    result = _in_shape_of(x, result)
-    return result * relay.expand_dims(scale, 1, len(shape) - 2) + relay.expand_dims(bias, 1, len(shape) - 2)
+    deviation = relay.sqrt(relay.variance(grouped, 2, True) + like(epsilon, x))
+    return (grouped - mean) / deviation
+
+
+def _scaled(images: relay.Expr, scale: relay.Expr, bias: relay.Expr) -> relay.Expr:
+    """By a factor and an addend for each channel."""
+    scale, bias = (relay.expand_dims(each, 1, rank_of(images) - 2) for each in (scale, bias))
+    return images * scale + bias
+
+
+def group_norm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has none: ONNX Runtime's, of images in NHWC, with what is added before and an activation behind."""
+    x, gamma, beta, *more = (inputs[place] for place in range(5))
+    is_last = attrs.get("channels_last", 1)
+    activation = attrs.get("activation", 0)
+    if activation not in (0, 1):
+        raise NotImplementedError(f"its activation {activation} is not known")
+    for added in more:
+        if added is not None:
+            x = x + _like_images(added, is_last)
+    dtype = dtype_of(x)
+    images = _wide(channels_first(x) if is_last else x)
+    normalized = _in_shape_of(images, _of_groups(images, attrs["groups"], attrs.get("epsilon", 1e-5)))
+    result = _scaled(normalized, _wide(gamma), _wide(beta))
+    result = result * relay.sigmoid(result) if activation else result
+    result = result if dtype == "float32" else relay.cast(result, dtype)
+    return several(channels_last(result) if is_last else result, x)
+
+
+def _like_images(added: relay.Expr, is_last: bool) -> relay.Expr:
+    """What is added for each channel, (C,) or (N, C), as images of one pixel; images as they are."""
+    if rank_of(added) == 4:
+        return added
+    if is_last:
+        return relay.expand_dims(added, 1, 2) if rank_of(added) == 2 else added
+    return relay.expand_dims(added, rank_of(added), 2)
 
 
 def _in_shape_of(x: relay.Expr, result: relay.Expr) -> relay.Expr:
@@ -101,11 +141,49 @@ def layer_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
 def skip_layer_normalization(
     importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
 ) -> relay.Expr:
-    """TVM's own needs both of the optional inputs."""
+    """TVM's own needs both of the optional inputs, and has one result of four."""
     data, skip, gamma, beta, bias = (inputs[place] for place in range(5))
-    zeros = relay.zeros_like(gamma)
-    given = [data, skip, gamma, zeros if beta is None else beta, zeros if bias is None else bias]
-    return stock(importer, "SkipLayerNormalization")(given, attrs, params)
+    total = _sum(data, skip, bias)
+    given = importer.onnx_input.of([total, gamma, beta])
+    normalized = layer_normalization(importer, given, {"epsilon": attrs.get("epsilon", 1e-12)}, params)
+    return several(*normalized, total)
+
+
+def simplified_layer_normalization(
+    importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
+) -> relay.Expr:
+    """TVM has none: the quotient by the root of the mean of squares, for which ONNX has RMSNormalization."""
+    axis = axis_of(attrs.get("axis", -1), rank_of(inputs[0]))
+    return several(*_by_root_of_squares(inputs[0], inputs[1], axis, attrs.get("epsilon", 1e-5)))
+
+
+def skip_simplified_layer_normalization(
+    importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
+) -> relay.Expr:
+    """As `SimplifiedLayerNormalization`, of a sum."""
+    data, skip, gamma, bias = (inputs[place] for place in range(4))
+    total = _sum(data, skip, bias)
+    result, inverse = _by_root_of_squares(total, gamma, rank_of(total) - 1, attrs.get("epsilon", 1e-12))
+    return several(result, relay.zeros_like(inverse), inverse, total)  # there is no mean
+
+
+def _sum(data: relay.Expr, skip: relay.Expr, bias: relay.Expr | None) -> relay.Expr:
+    return data + skip if bias is None else data + skip + bias
+
+
+def _by_root_of_squares(
+    x: relay.Expr, scale: relay.Expr, axis: int, epsilon: float
+) -> tuple[relay.Expr, relay.Expr]:
+    """The result, and the factor in float32: squares of float16 are beyond its range."""
+    wide = _wide(x)
+    axes = list(range(axis, rank_of(x)))
+    inverse = like(1, wide) / relay.sqrt(relay.mean(wide * wide, axes, True) + like(epsilon, wide))
+    result = wide * inverse * _wide(scale)
+    return result if dtype_of(x) != "float16" else relay.cast(result, "float16"), inverse
+
+
+def _wide(x: relay.Expr) -> relay.Expr:
+    return relay.cast(x, "float32") if dtype_of(x) == "float16" else x
 
 
 @in_float32
@@ -144,10 +222,14 @@ def dropout(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) 
 CONVERTERS: dict[str, Converter] = {
     "BatchNormalization": batch_normalization,
     "Dropout": dropout,
+    "GroupNorm": group_norm,
     "GroupNormalization": group_normalization,
     "LRN": lrn,
     "LayerNormalization": layer_normalization,
+    "SimplifiedLayerNormalization": simplified_layer_normalization,
+    "SkipGroupNorm": group_norm,
     "SkipLayerNormalization": skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
     "LpNormalization": lp_normalization,
     "MeanVarianceNormalization": mean_variance_normalization,
 }

@@ -17,6 +17,8 @@ from ._common import (
     Params,
     all_sizes_of,
     axis_of,
+    channels_first,
+    channels_last,
     dtype_of,
     like,
     rank_of,
@@ -308,9 +310,8 @@ def _channels_first(convert: Converter) -> Converter:
         """TVM's own lacks `channels_last`, and rounds halves away from zero."""
         if not attrs.get("channels_last", 0):
             return convert(importer, inputs, attrs, params)
-        rank = rank_of(inputs[0])
-        inputs[0] = relay.transpose(inputs[0], [0, rank - 1, *range(1, rank - 1)])
-        return relay.transpose(convert(importer, inputs, attrs, params), [0, *range(2, rank), 1])
+        inputs[0] = channels_first(inputs[0])
+        return channels_last(convert(importer, inputs, attrs, params))
 
     return converted
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm import relay
 
-from ._common import Attrs, Converter, Inputs, Params, dtype_of, rank_of, stock
+from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, stock
 
 
 def cast(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -41,6 +41,8 @@ def identity(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params)
 def range_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own fails for vectors of one number, which ONNX Runtime takes, and ONNX's AffineGrid gives."""
     bounds = [importer.fold_constant(relay.reshape(each, []) if rank_of(each) else each) for each in inputs]
+    if len(bounds) == 2:  # as ONNX Runtime's own operator has it
+        bounds.append(like(1, bounds[0]))
     return stock(importer, "Range")(importer.onnx_input.of(bounds), attrs, params)
 
 
