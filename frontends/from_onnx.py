@@ -42,7 +42,7 @@ OF_MICROSOFT = {
     *("Attention", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "CDist"),
     *("ConvTransposeWithDynamicPads", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"),
     *("EmbedLayerNormalization", "ExpandDims", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul"),
-    *("FusedMatMulActivation", "GatherND", "Gelu", "GemmFastGelu", "GridSample", "GroupNorm"),
+    *("FusedMatMulActivation", "GatherND", "Gelu", "GemmFastGelu", "GridSample", "GroupNorm", "Inverse"),
     *("MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention", "NhwcConv"),
     *("NhwcFusedConv", "NhwcMaxPool", "Pad", "QAttention", "QGemm", "QLinearAdd", "QLinearAveragePool"),
     *("QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"),

@@ -62,6 +62,8 @@ CASES = {
         ("QuickGelu", [X], [], {"alpha": 1.0}),
         ("ExpandDims", [X], [np.int32(-1)], {}),
         ("Range", [], [np.float32(1), np.float32(6)], {}),
+        ("Inverse", [numbers(2, 3, 3)], [], {}),
+        ("Inverse", [numbers(2, 6, 6)], [], {}),
     ],
 }
 
@@ -95,6 +97,42 @@ def test_layer_norms_that_onnx_lacks():
     model = model_of(nodes, inputs, list("abcdef"), opset=13)
     for found, right in zip(run(from_onnx(model)[0], *arrays.values()), session_of(model).run(None, arrays)):
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
+def test_determinants_spectra_and_truth():
+    signal = numbers(2, 32, 1)
+    given = {
+        "m": numbers(2, 4, 4),
+        "pair": numbers(2, 2),
+        "signal": signal,
+        "x": np.float32([np.nan, 0, 0.3]),
+    }
+    constants = {"step": np.int64(4), "window": np.hanning(8).astype("float32"), "length": np.int64(8)}
+    nodes = [
+        helper.make_node("Det", ["m"], ["a"]),
+        helper.make_node("Det", ["pair"], ["b"]),
+        helper.make_node("STFT", ["signal", "step", "", "length"], ["c"]),
+        helper.make_node("STFT", ["signal", "step", "window", "length"], ["d"], onesided=0),
+        helper.make_node("Cast", ["x"], ["truth"], to=onnx.TensorProto.BOOL),
+        helper.make_node("Cast", ["truth"], ["e"], to=onnx.TensorProto.FLOAT),
+    ]
+    inputs = [tensor_input(name, array.shape) for name, array in given.items()]
+    model = model_of(nodes, inputs, list("abcde"), weights(**constants), opset=17)
+    for found, right in zip(run(from_onnx(model)[0], *given.values()), session_of(model).run(None, given)):
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "attributes", "reason"),
+    [
+        ("Det", (5, 5), {}, "matrices of up to 4 rows, not 5"),
+        ("DFT", (1, 5, 2), {"inverse": 1, "onesided": 1}, "versions of ONNX disagree"),
+    ],
+)
+def test_what_is_refused(operator, shape, attributes, reason):
+    node = helper.make_node(operator, ["x"], ["y"], **attributes)
+    with pytest.raises(ImportFailure, match=reason):
+        from_onnx(model_of([node], [tensor_input("x", shape)], ["y"], opset=17))
 
 
 def on_tensors(operator, *arrays, results=1, **attributes):

@@ -354,6 +354,14 @@ def test_a_quantised_convolution_with_scales_of_filters_and_one_zero_point(axes)
     assert_as_onnx_runtime_does("QLinearConv", arrays, {"pads": [1] * 2 * axes}, domain="")
 
 
+def test_a_quantised_convolution_of_channels_that_come_last():
+    """As ONNX Runtime lays them out; the weights are as ONNX has them."""
+    arrays = {"x": quantised("uint8", 1, 5, 6, 4), **scale_and_zero("x", "uint8", 0.1)}
+    arrays |= {"w": quantised("int8", 3, 4, 3, 3, seed=1), "w scale": np.float32(0.02), "w zero": np.int8(0)}
+    arrays |= scale_and_zero("y", "uint8", 2.0)
+    assert_as_onnx_runtime_does("QLinearConv", arrays, {"channels_last": 1, "pads": [1, 0, 1, 1]})
+
+
 @pytest.mark.parametrize("x", [[0, 0], [0.5, 1, 2.5, 255], [-1.5, 2.5, 253.5], [-3, -1]])
 def test_numbers_quantised_by_their_own_range(x):
     x = np.array(x, "float32")

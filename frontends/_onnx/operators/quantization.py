@@ -118,6 +118,10 @@ def conv_integer(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Par
 
 def qlinear_conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes images only, and both scales and zero points of filters, or neither."""
+    if attrs.get("channels_last", 0):  # of ONNX Runtime, whose weights are as ONNX has them
+        attrs["channels_last"] = 0
+        inputs[0] = channels_first(inputs[0])
+        return channels_last(qlinear_conv(importer, inputs, attrs, params))
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (inputs[place] for place in range(9))
     rank, filters = rank_of(x), sizes_of(w)[:1]
     if (1,) in (sizes_of(w_scale), sizes_of(w_zero)) or rank_of(w_scale) != rank_of(w_zero):

@@ -1,4 +1,4 @@
-"""DFT."""
+"""DFT and STFT."""
 
 from __future__ import annotations
 
@@ -22,12 +22,21 @@ def dft(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
         axis = -2 if axis is None else int(axis.item())
     axis = axis_of(axis, rank)
     length = known(inputs[1], "length")
-    size = sizes_of(data)[axis]
-    count = size if length is None else int(length.item())
-    if count is None or size is None:
+    count = sizes_of(data)[axis] if length is None else int(length.item())
+    if count is None:
         raise NotImplementedError("it needs a size that is known")
-    inverse = bool(attrs.get("inverse", 0))
-    wanted = count // 2 + 1 if attrs.get("onesided", 0) else count
+    inverse, onesided = bool(attrs.get("inverse", 0)), bool(attrs.get("onesided", 0))
+    if inverse and onesided:
+        raise NotImplementedError("versions of ONNX disagree on what onesided=1 with inverse=1 gives")
+    return _transformed(data, axis, count, inverse, onesided)
+
+
+def _transformed(data: relay.Expr, axis: int, count: int, inverse: bool, onesided: bool) -> relay.Expr:
+    """The Fourier transform along an axis, as a product of matrices."""
+    rank, size = rank_of(data), sizes_of(data)[axis]
+    if size is None:
+        raise NotImplementedError("it needs a size that is known")
+    wanted = count // 2 + 1 if onesided else count
     used = min(size, count)  # what is missing counts as zero
     turns = np.outer(np.arange(wanted), np.arange(used)) / count
     wave = np.exp((2j if inverse else -2j) * np.pi * turns) / (count if inverse else 1)
@@ -47,4 +56,21 @@ def dft(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
     return relay.transpose(result, [int(place) for place in np.argsort([*others, axis, rank - 1])])
 
 
-CONVERTERS: dict[str, Converter] = {"DFT": dft}
+def stft(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has none: the Fourier transform of each window of a signal."""
+    data, window = inputs[0], inputs[2]
+    step, count = known(inputs[1], "frame_step"), known(inputs[3], "frame_length")
+    size, of_window = sizes_of(data)[1], None if window is None else sizes_of(window)[0]
+    length = of_window if count is None else int(count.item())
+    if size is None or length is None or step is None:
+        raise NotImplementedError("it needs to know the lengths of the signal and of its windows")
+    if window is not None and of_window != length:
+        raise NotImplementedError("its window is not as long as frame_length says")
+    places = np.arange(0, size - length + 1, int(step.item()))[:, None] + np.arange(length)
+    frames = relay.take(data, constant(places.astype("int32")), 1, mode="fast")
+    if window is not None:
+        frames = frames * relay.expand_dims(window, 1)
+    return _transformed(frames, 2, length, False, bool(attrs.get("onesided", 1)))
+
+
+CONVERTERS: dict[str, Converter] = {"DFT": dft, "STFT": stft}

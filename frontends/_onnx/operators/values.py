@@ -12,8 +12,10 @@ from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, 
 
 
 def cast(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own uses `onnx.mapping`, which recent onnx lacks, and keeps casts that change nothing."""
+    """TVM's own uses `onnx.mapping`, which recent onnx lacks, and takes NaN for False."""
     dtype = importer.get_type(attrs["to"])
+    if dtype == "bool" and dtype_of(inputs[0]).startswith("float"):
+        return relay.not_equal(inputs[0], like(0, inputs[0]))
     return inputs[0] if dtype_of(inputs[0]) == dtype else relay.cast(inputs[0], dtype)
 
 

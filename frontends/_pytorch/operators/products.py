@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from tvm import relay
 
+from ..._matrices import LARGEST_SOLVED, MOST_COFACTORS, inverse_by_cofactors, solved
 from ..._products import late_product
 from . import functions
 from .converter import Converter, Inputs, InputTypes, NotConverted, bind, known_value
 from .shapes import are_integers, as_number
-
-MOST_COFACTORS = 4  # rows: a cofactor has as many terms as there are permutations of the other rows
-LARGEST_SOLVED = 16  # rows, of which each adds a dozen operators
 
 
 def matmul(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -123,39 +119,7 @@ def inverse(converter: Converter, inputs: Inputs, input_types: InputTypes) -> re
     if size > MOST_COFACTORS:
         unit = np.broadcast_to(np.eye(size), (*lead, size, size))
         return linalg_solve(converter, [data, relay.const(unit, "float64"), True], input_types)
-    flat = relay.cast(relay.reshape(data, [*lead, size * size]), "float64")
-    cofactors = reduce(
-        relay.add,
-        (
-            reduce(relay.multiply, (_taken(flat, factor) for factor in term), relay.const(signs, "float64"))
-            for signs, term in _cofactors(size)
-        ),
-    )
-    first = np.arange(size)  # row
-    determinant = relay.sum(_taken(flat, first) * _taken(cofactors, first), axis=-1, keepdims=True)
-    transposed = first[:, None] + first[None] * size
-    result = relay.reshape(_taken(cofactors, transposed.ravel()) / determinant, [*lead, size, size])
-    return relay.cast(result, converter.infer_type(data).dtype)
-
-
-def _taken(flat: relay.Expr, places: np.ndarray) -> relay.Expr:
-    return relay.take(flat, relay.const(places.astype("int32")), axis=-1, mode="fast")
-
-
-def _cofactors(size: int) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """The terms of all cofactors of a matrix, each as the signs and the places of its factors."""
-    rest = [np.delete(np.arange(size), place) for place in range(size)]
-    pairs = list(itertools.product(range(size), repeat=2))
-    for order in itertools.permutations(range(size - 1)):
-        parity = np.linalg.det(np.eye(size - 1)[list(order)]) if size > 1 else 1
-        signs = np.array([parity * (-1) ** (row + column) for row, column in pairs])
-        yield (
-            signs.round(),
-            [
-                np.array([rest[row][at] * size + rest[column][order[at]] for row, column in pairs])
-                for at in range(size - 1)
-            ],
-        )
+    return inverse_by_cofactors(data, lead, size, converter.infer_type(data).dtype)
 
 
 def linalg_solve(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
@@ -184,32 +148,10 @@ def linalg_solve(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.E
         relay.broadcast_to(each, [*lead, size, columns])
         for each, columns in ((matrix, size), (right, shape[-1]))
     ]
-    result = _solved(relay.concatenate(both, -1), size, size + shape[-1])
+    result = solved(relay.concatenate(both, -1), size, size + shape[-1])
     if not left:
         result = _transposed(result, 2 + len(lead))
     return relay.cast(relay.squeeze(result, [-1]) if is_vector else result, dtype)
-
-
-def _solved(equations: relay.Expr, size: int, width: int) -> relay.Expr:
-    """The unknowns, by elimination: each takes the row in which its factor is the largest of those left."""
-    rows = relay.const(np.arange(size, dtype="int32").reshape(size, 1))
-    zero, none, beyond = relay.const(0.0, "float64"), relay.const(-1.0, "float64"), relay.const(size)
-    is_left = relay.const(np.ones((size, 1), bool))
-    chosen = []
-    for unknown in range(size):
-        factors = _taken(equations, np.array([unknown]))
-        sizes = relay.where(is_left, relay.abs(factors), none)
-        are_best = relay.equal(sizes, relay.max(sizes, -2, keepdims=True))
-        is_best = relay.equal(rows, relay.min(relay.where(are_best, rows, beyond), -2, keepdims=True))
-        row = relay.sum(relay.where(is_best, equations, zero), -2, keepdims=True)
-        row = row / _taken(row, np.array([unknown]))
-        equations = relay.where(is_best, row, equations - factors * row)
-        is_left = relay.logical_and(is_left, relay.logical_not(is_best))
-        chosen.append(is_best)
-    right = _taken(equations, np.arange(size, width))
-    return relay.concatenate(
-        [relay.sum(relay.where(is_best, right, zero), -2, keepdims=True) for is_best in chosen], -2
-    )
 
 
 def cov(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
