@@ -15,6 +15,7 @@ import torch
 
 from .._torch_module import in_evaluation, named_tensors
 from ..errors import ImportFailure
+from .branches import branches_by_functions
 from .complex_numbers import complex_by_parts
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
@@ -79,6 +80,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 known_operators(model),
                 _exported_inputs_checked_untraced(),
                 _exported_fills(),
+                branches_by_functions(),
                 complex_by_parts(model),
             ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
@@ -109,9 +111,9 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
 def _said(error: Exception, model: torch.nn.Module) -> str:
     """What torch says of a failed trace, and what helps."""
     said = line_of(error)
-    if "HigherOrderOperator" in said:  # torch.cond, while_loop, and what torch.export makes of them
+    if "HigherOrderOperator" in said:  # while_loop, and what torch.export makes of it
         return (
-            f"{said}; write it as an `if` or a `while` in a module that torch.jit.script is given, which "
+            f"{said}; write it as a `while` in a module that torch.jit.script is given, which "
             "keeps what depends on values"
         )
     if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):

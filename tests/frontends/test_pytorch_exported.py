@@ -1,5 +1,6 @@
 """from_pytorch: modules of exported programs, and what exports have that traces have not."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -7,6 +8,9 @@ from torch.nn import functional as F
 
 from frontends import ImportFailure, from_pytorch
 from tests.frontends.torch_models import Returning, assert_computes
+from tests.helpers import quick, runner
+
+import tvm
 
 IMAGE = torch.rand(1, 3, 8, 6)
 
@@ -49,14 +53,56 @@ def test_sizes_for_which_it_was_not_exported(of_any_height, sizes, said):
         from_pytorch(of_any_height, torch.rand(1, 3, *sizes))
 
 
-def twice_or_less(x):
-    return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+class OfTwoBranches(nn.Module):
+    """Branches with weights, of which one changes what it computes, and branches again."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.other = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
+
+    def forward(self, image):
+        def by_sign(image):
+            features = self.conv(image).add_(1)
+            return torch.cond(image.max() > 2, torch.sin, torch.cos, (features,))
+
+        return torch.cond(image.sum() > 0, by_sign, lambda image: self.other(image).relu(), (image,)) * 2
 
 
-@pytest.mark.parametrize("form", [lambda model: model, exported])
-def test_branches_by_functions_are_refused_with_what_to_write(form):
-    with pytest.raises(ImportFailure, match=r"cond.*; write it as an `if` .* torch.jit.script"):
-        from_pytorch(form(Returning(twice_or_less)), IMAGE)
+@pytest.mark.parametrize("form", ["plain", "exported", "decomposed"])
+def test_branches_by_functions(form):
+    """One import takes each branch, by the values that it is given; the other branch is not computed."""
+    torch.manual_seed(0)
+    model = OfTwoBranches().eval()
+    program = model if form == "plain" else torch.export.export(model, (IMAGE,))
+    given = {
+        "plain": lambda: model,
+        "exported": lambda: program.module(),
+        "decomposed": lambda: program.run_decompositions().module(),
+    }[form]()
+    mod, params = from_pytorch(given, IMAGE)
+    weights = [params[var.name_hint].numpy() for var in mod["main"].params[1:]]
+    compute = runner(mod, quick())
+    for image in (IMAGE, -IMAGE, IMAGE * 4):
+        with torch.no_grad():
+            expected = model.forward(image)
+        np.testing.assert_allclose(compute(image.numpy(), *weights)[0], expected, rtol=1e-5, atol=1e-6)
+    branches = mod["main"].body.args[0].tuple_value
+    assert isinstance(branches, tvm.relay.If)
+    assert not any(isinstance(each, tvm.relay.Let) for each in (branches.true_branch, branches.false_branch))
+
+
+def test_a_branch_by_a_size():
+    def twice_if_high(x):
+        return torch.cond(x.shape[2] > 4, lambda x: x * 2, lambda x: x - 1, (x,))
+
+    assert_computes(Returning(twice_if_high), IMAGE)
+
+
+def test_loops_by_functions_are_refused_with_what_to_write():
+    loop = torch._higher_order_ops.while_loop
+    double = Returning(lambda x: loop(lambda x: x.sum() < 99, lambda x: (x * 2,), (x,)))
+    with pytest.raises(ImportFailure, match=r"while_loop.*; write it as a `while` .* torch.jit.script"):
+        from_pytorch(exported(double), IMAGE)
 
 
 def with_parts_assigned(x):
