@@ -15,6 +15,7 @@ import torch
 
 from .._torch_module import in_evaluation, named_tensors
 from ..errors import ImportFailure
+from .bools import settle_bools
 from .branches import branches_by_functions
 from .complex_numbers import complex_by_parts
 from .detections import detections_are_handled_by_operators
@@ -144,6 +145,8 @@ class _FlatModel(torch.nn.Module):
         if _is_detector(self.model) and not isinstance(self.model, torch.jit.ScriptModule):
             inputs = ([image for tensor in inputs for image in _images(tensor)],)
         outputs = list(named_tensors(self.model(*inputs)))
+        tracing: Any = torch._C._get_tracing_state()
+        settle_bools(tracing.graph())
         if not outputs:
             raise ImportFailure("the model returns no tensor: return what it computes")
         self.output_names, tensors = zip(*outputs)

@@ -119,6 +119,31 @@ def test_constant_tensors_keep_their_type_and_value():
     )
 
 
+def test_numbers_that_are_true_or_false():
+    """torch traces operators of them that it does not know itself."""
+    mask = torch.tensor([[True, False, True], [False, False, True]])
+
+    def filled(mask):
+        mask = mask.clone().fill_(True)
+        mask[0] = False
+        return mask
+
+    assert_right(
+        {
+            "compared": lambda mask: (mask == True, mask != False),  # noqa: E712
+            "combined": lambda mask: (mask & True, mask ^ True),
+            "filled": filled,
+            "full": lambda mask: mask & torch.full((2, 3), True),
+            "like": lambda mask: (torch.full_like(mask, True), mask.new_full((2,), False)),
+            "masked": lambda mask: (mask.masked_fill(mask, False), mask.float().masked_fill(mask, True)),
+            "chosen": lambda mask: (torch.where(mask, True, ~mask), torch.where(mask, mask * 0.5, False)),
+            "scattered": lambda mask: mask.scatter(1, torch.zeros(2, 1, dtype=torch.int64), True),
+            "clamped": lambda mask: (mask * 0.5).clamp(min=True) ** True,
+        },
+        mask,
+    )
+
+
 def test_numbers_that_are_computed_of_shapes_are_known_without_compiling(monkeypatch):
     """As einops computes them: TVM's own compiled each, some hundred in a transformer."""
 
