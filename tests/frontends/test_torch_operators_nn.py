@@ -199,8 +199,31 @@ def test_normalization_with_and_without_weight():
             lambda x: F.normalize(x, dim=1),
             lambda x: F.cosine_similarity(x, x[:1] + 1, dim=-1),
             lambda x: F.pairwise_distance(x, x[:1] + 1, p=3.0, keepdim=True),
+            lambda x: F.pairwise_distance(x, x[:1] + 1, p=float("-inf")),
         ],
         torch.randn(2, 6, 5, 7),
+    )
+
+
+def test_any_number_of_images():
+    """TVM's own group norm ended the process, and its resizing along one or three axes was refused."""
+    torch.manual_seed(0)
+    weight, bias, x = torch.rand(4), torch.rand(4), torch.rand(3, 4, 5, 6)
+    x[:, 0, 0, 0] = torch.tensor([0.9, 0.1, 0.8])
+
+    def images(x):
+        return x[x[:, 0, 0, 0] > 0.5]
+
+    assert_all(
+        [
+            lambda x: F.group_norm(images(x), 2, weight, bias),
+            lambda x: F.group_norm(images(x).half(), 2).float(),
+            lambda x: F.group_norm(x[:, :, x[0, 1, :, 0] > 0.5], 2, weight, bias),
+            lambda x: F.interpolate(images(x).flatten(2), 7),
+            lambda x: F.interpolate(images(x)[:, :, None], (2, 3, 4), mode="trilinear"),
+        ],
+        x,
+        atol=1e-3,
     )
 
 

@@ -11,6 +11,7 @@ from tvm_passes.engine.expressions import op_name
 from tvm import relay
 
 from .converter import Convert, Converter, Inputs, InputTypes
+from .shapes import are_integers
 
 
 def layer_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -39,14 +40,18 @@ def rms_norm(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 
 def group_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own needs a weight and a bias."""
+    """TVM's own needs a weight, a bias and sizes that are known: without these it ends the process."""
     data, groups, weight, bias, epsilon, *_ = inputs
-    dtype = _dtype(converter, data)
-    if weight is not None and bias is not None and dtype != "float16":
+    dtype, shape = _dtype(converter, data), converter.infer_shape(data)
+    is_known = are_integers(*shape)
+    if is_known and weight is not None and bias is not None and dtype != "float16":
         return converter.stock["aten::group_norm"](inputs, input_types)
-    shape = converter.infer_shape(data)
-    normalized, *_ = _normalize(converter, relay.reshape(data, [shape[0], groups, -1]), [-1], epsilon)
-    return _affine(relay.reshape(normalized, shape), weight, bias, dtype, _channels(shape))
+    if is_known:
+        grouped, axes, ungrouped = [shape[0], groups, -1], [-1], shape
+    else:  # channels are split and joined again; all other sizes are copied
+        grouped, axes, ungrouped = [0, -4, groups, -1, -2], list(range(2, len(shape) + 1)), [0, -3, -2]
+    normalized, *_ = _normalize(converter, relay.reshape(data, grouped), axes, epsilon)
+    return _affine(relay.reshape(normalized, ungrouped), weight, bias, dtype, _channels(shape))
 
 
 def native_group_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -142,8 +147,8 @@ def pairwise_distance(converter: Converter, inputs: Inputs, _: InputTypes) -> An
 def _norm(data: relay.Expr, order: float, dtype: str, keepdim: bool) -> relay.Expr:
     """The norm along the last axis."""
     size = relay.abs(data)
-    if order == float("inf"):
-        return relay.max(size, axis=-1, keepdims=keepdim)
+    if abs(order) == float("inf"):
+        return (relay.max if order > 0 else relay.min)(size, axis=-1, keepdims=keepdim)
     if order == 0:
         counted = relay.cast(relay.not_equal(size, relay.const(0, dtype)), dtype)
         return relay.sum(counted, axis=-1, keepdims=keepdim)

@@ -18,6 +18,7 @@ from ..resizing import CUBIC, Axis, is_ignored
 from . import quantised
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
 from .pooling import adaptive_avg_pool, numbers
+from .shapes import are_integers
 
 AXES = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -56,7 +57,8 @@ def resize(
         for extent, out, scale in zip(spatial, sizes, scales)
     ]
     is_exact = dtype == "float32" or (mode == "nearest" and dtype == "float16")
-    if not antialias and is_exact and _is_relays(axes, mode):
+    is_computed = len(axes) == 2 or are_integers(*shape)  # TVM takes other ranks only with all sizes known
+    if not antialias and is_exact and is_computed and _is_relays(axes, mode):
         coordinates = "align_corners" if align_corners else "half_pixel"
         options = {"nearest": ("nearest_neighbor", "asymmetric")}.get(mode, (mode, coordinates))
         resize_of_rank = {1: relay.image.resize1d, 2: relay.image.resize2d, 3: relay.image.resize3d}
