@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from .memory import PERHAPS_SAME, PERHAPS_VIEWS, mutates
 from .sizes import settle_sizes
 
 CHOICES = ("prim::If", "prim::Loop", "prim::type")  # of which the trace of a plain function has none
 JIT: Any = torch._C  # whose stubs lack some of its passes
 MODES = {"aten::is_autocast_enabled": False, "aten::is_grad_enabled": True, "prim::requires_grad": True}
+OF_DICTS = ("aten::len", "aten::__contains__", "aten::__getitem__", "aten::_set_item")
+SPOKEN = ("aten::warn", "prim::Print")  # which compute nothing
+IDENTITIES = {"aten::__is__": True, "aten::__isnot__": False}  # with the answer for one and the same tensor
+# What gives no new tensor, but perhaps the one that it takes.
+PERHAPS_ITS_INPUT = (
+    PERHAPS_SAME
+    | PERHAPS_VIEWS
+    | {f"aten::{name}" for name in ("conj", "cpu", "positive", "real", "resolve_conj", "resolve_neg")}
+)
 
 
 def inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -49,6 +59,7 @@ def settle(module: torch.jit.ScriptModule, inputs: Sequence[torch.Tensor]) -> No
         settle_sizes(module, inputs)
         JIT._jit_pass_constant_propagation(graph)
         _construct_lists(graph)
+        _settle_dicts(graph)
         JIT._jit_pass_dce(graph)
         before, kinds = kinds, _kinds(graph)
 
@@ -79,25 +90,52 @@ def _attribute(node: Any, whole: Any) -> Any:
 def _settle_modes(graph: Any) -> None:
     """As in training without autocast, where layers such as attention call no operator of all their steps."""
     answers = [(node, answer) for kind, answer in MODES.items() for node in _all(graph, kind)]
-    for kind, answer in (("aten::__is__", True), ("aten::__isnot__", False)):
-        answers += [(node, answer) for node in _all(graph, kind) if len({*_names(node.inputs())}) == 1]
+    for kind, answer in IDENTITIES.items():
+        same = [(node, _are_same(*node.inputs())) for node in _all(graph, kind)]
+        answers += [(node, answer == is_same) for node, is_same in same if is_same is not None]
     for node, answer in answers:
-        graph.setInsertPoint(node)
-        node.output().replaceAllUsesWith(graph.insertConstant(answer))
-        graph.setInsertPoint(graph.return_node())
-        node.destroy()
+        _replace(graph, node, answer)
+
+
+def _are_same(one: torch.Value, other: torch.Value) -> bool | None:
+    """Whether two values are one tensor; None if that is not known here."""
+    one, other = _source(one), _source(other)
+    if one.debugName() == other.debugName():
+        return True
+    return False if _is_new(one) and _is_new(other) else None
+
+
+def _source(value: torch.Value) -> torch.Value:
+    """The value, or the tensor that operators in place have changed to it."""
+    while mutates(value.node()) or value.node().kind() == "prim::unchecked_cast":
+        value = value.node().inputsAt(0)
+    return value
+
+
+def _is_new(value: torch.Value) -> bool:
+    kind = value.node().kind()
+    return kind == "prim::Param" or (kind.startswith("aten::") and kind not in PERHAPS_ITS_INPUT)
+
+
+def _replace(graph: Any, node: Any, answer: Any) -> None:
+    """Put a constant in the place of a node's result."""
+    graph.setInsertPoint(node)
+    node.output().replaceAllUsesWith(graph.insertConstant(answer))
+    graph.setInsertPoint(graph.return_node())
+    node.destroy()
 
 
 def _all(graph: Any, kind: str) -> list[Any]:
     return graph.findAllNodes(kind, recurse=True)
 
 
-def _names(values: Iterable[Any]) -> list[str]:
-    return [value.debugName() for value in values]
-
-
 def _drop_checks(graph: Any) -> None:
-    """Drop branches that raise or do nothing: a compiled model raises nothing, as the example does not."""
+    """Drop branches that raise or do nothing: a compiled model raises nothing, as the example does not.
+
+    Nor does it warn.
+    """
+    for node in [each for kind in SPOKEN for each in _all(graph, kind)]:
+        node.destroy()
     for node in reversed(graph.findAllNodes("prim::If", recurse=True)):  # those inside others first
         kinds = [[each.kind() for each in block.nodes()] for block in node.blocks()]
         if not node.outputsSize() and [] in kinds and any("prim::RaiseException" in each for each in kinds):
@@ -129,3 +167,36 @@ def _construct_lists(graph: Any) -> None:
         append.output().replaceAllUsesWith(longer.output())
         append.destroy()
         values.replaceAllUsesWith(longer.output())
+
+
+def _settle_dicts(graph: Any) -> None:
+    """Take what is looked up in dicts whose keys are known: Relay has none."""
+    for node in list(graph.nodes()):
+        made = node.inputsAt(0).node() if node.kind() in OF_DICTS else None
+        if made is None or made.kind() != "prim::DictConstruct":
+            continue
+        given = [*made.inputs()]
+        items = {key.toIValue(): (key, value) for key, value in zip(given[::2], given[1::2])}
+        if None in items or any(use.user.isBefore(node) for use in made.output().uses()):
+            continue
+        if node.kind() == "aten::len":
+            _replace(graph, node, len(items))
+        elif (key := node.inputsAt(1).toIValue()) is None:
+            continue
+        elif node.kind() == "aten::__contains__":
+            _replace(graph, node, key in items)
+        elif node.kind() == "aten::__getitem__" and key in items:
+            node.output().replaceAllUsesWith(items[key][1])
+            node.destroy()
+        elif node.kind() == "aten::_set_item":
+            items[key] = node.inputsAt(1), node.inputsAt(2)
+            _replace_dict(graph, made, node, [value for item in items.values() for value in item])
+
+
+def _replace_dict(graph: Any, made: Any, setting: Any, items: list[Any]) -> None:
+    """Construct a dict where an item of it is set, with that item."""
+    anew = graph.create("prim::DictConstruct", items, 1)
+    anew.insertBefore(setting)
+    anew.output().setType(made.output().type())
+    setting.destroy()
+    made.output().replaceAllUsesWith(anew.output())

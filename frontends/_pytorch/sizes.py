@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 JIT: Any = torch._C  # whose stubs lack some of its passes
-SIZES = {"aten::size", "aten::dim", "aten::numel", "aten::len", "prim::dtype"}  # and types
-# What else is asked of a tensor, but not of its elements.
-PROPERTIES = {
-    *("prim::device", "prim::is_cuda", "prim::layout", "prim::requires_grad"),
-    *("aten::is_complex", "aten::is_floating_point"),
+SIZES = {  # and types
+    *("aten::size", "aten::dim", "aten::numel", "aten::len", "prim::dtype", "prim::layout"),
+    *("aten::is_complex", "aten::is_floating_point", "prim::is_nested", "prim::is_sparse"),
 }
+# What else is asked of a tensor, but not of its elements.
+PROPERTIES = {"prim::device", "prim::is_cuda", "prim::requires_grad"}
 OF_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 OF_VALUES_WITHOUT_A_TAG = {  # which this version of torch may not give them
     *("aten::argwhere", "aten::nonzero_numpy", "aten::repeat_interleave", "aten::tensor_split"),
@@ -40,8 +40,16 @@ def settle_sizes(module: torch.jit.ScriptModule, inputs: Sequence[torch.Tensor])
             break
     for size in sizes:
         graph.setInsertPoint(nodes[size])
-        nodes[size].output().replaceAllUsesWith(graph.insertConstant(found[size]))
+        nodes[size].output().replaceAllUsesWith(_constant(graph, found[size]))
     graph.setInsertPoint(graph.return_node())
+
+
+def _constant(graph: Any, value: Any) -> Any:
+    if value != []:
+        return graph.insertConstant(value)
+    empty = graph.insertNode(graph.create("prim::ListConstruct", [], 1)).output()  # a shape without sizes
+    empty.setType(JIT.ListType.ofInts())
+    return empty
 
 
 def _up_to_values(graph: Any) -> Iterator[Any]:

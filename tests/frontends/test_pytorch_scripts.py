@@ -1,10 +1,12 @@
 """Scripts that compute with sizes, ask for types and modes, and branch on them: as the example has them."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from frontends import ImportFailure, from_pytorch
 from frontends._pytorch.sizes import settle_sizes
@@ -12,6 +14,8 @@ from tests.frontends.torch_models import assert_computes
 from tests.helpers import quick, runner
 
 import tvm
+
+ROWS = torch.rand(2, 5, 8)
 
 
 def assert_as_torch(model, *examples):
@@ -187,3 +191,97 @@ class TensorsOfNumbers(nn.Module):
 def test_tensors_of_numbers_that_depend_on_data():
     boxes, scores = torch.rand(6, 4), torch.tensor([0.9, 0.2, 0.7, 0.1, 0.6, 0.3])
     assert_computes(torch.jit.script(TensorsOfNumbers()), boxes, scores, others=[(boxes, 1 - scores)])
+
+
+class OfOthers(nn.Module):
+    """Keys and values are not the queries, and some of them are masked."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        mask = torch.zeros(x.shape[:2], dtype=torch.bool)
+        mask[:, -1] = True
+        return self.attention(x, x + 1, x * 2, key_padding_mask=mask, need_weights=False)[0]
+
+
+class Decoded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x, x * 2)
+
+
+class ByNorms(nn.Module):
+    def forward(self, x):
+        return torch.norm(x, dim=-1, keepdim=True) + torch.norm(x) + torch.norm(x, p=1.0, dim=1, keepdim=True)
+
+
+class Warned(nn.Module):
+    """torch warns in some of its functions, too."""
+
+    def forward(self, x):
+        if x.shape[0] != 3:
+            warnings.warn(f"not three but {x.shape[0]}", stacklevel=2)
+        print(x.shape)
+        return F.grid_sample(x[None], torch.zeros(1, 3, 3, 2))
+
+
+class OfNoAxes(nn.Module):
+    def forward(self, x):
+        return F.mse_loss(x.sum(), x.mean())
+
+
+class OfAnItem(nn.Module):
+    def forward(self, x):
+        return x * int(x.sum().item()) + x.max().item()
+
+
+class ByName(nn.Module):
+    """Dicts whose keys are known."""
+
+    def forward(self, x):
+        found: dict[str, Tensor] = {"first": x}
+        found["second"] = x * 2
+        for _ in range(2):
+            if "second" in found:
+                found["first"] = found["first"] + found["second"]
+        return found["first"] / len(found)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", [OfOthers, Decoded, ByNorms, Warned, OfNoAxes, OfAnItem, ByName])
+def test_what_torch_asks_of_tensors_that_it_is_given(model):
+    torch.manual_seed(0)
+    assert_as_torch(model(), ROWS)
+
+
+class Named(nn.Module):
+    def forward(self, x) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        found["logits"] = x * 2
+        found["mean"] = x.mean(1)
+        return found
+
+
+def test_a_dict_that_is_returned():
+    mod, _ = from_pytorch(torch.jit.script(Named()), ROWS)
+    assert list(mod["main"].attrs["output_names"]) == ["logits", "mean"]
+    assert_computes(torch.jit.script(Named()), ROWS)
+
+
+class ItsInput(nn.Module):
+    """`reshape` to its own shape gives the tensor itself."""
+
+    def forward(self, x):
+        y = x.reshape(2, 5, 8)
+        return x * 2 if y is x else x - 1
+
+
+def test_tensors_that_may_be_the_same_are_not_told_apart():
+    """Only the run knows it, and Relay has no such question."""
+    with pytest.raises(ImportFailure, match="aten::__is__"):
+        from_pytorch(torch.jit.script(ItsInput()), ROWS)

@@ -24,6 +24,12 @@ def dtype(converter: Converter, inputs: Inputs, _: InputTypes) -> int:
     return [str(each).replace("torch.", "") for each in SCALAR_TYPES].index(name)
 
 
+def item(_converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM lacks it."""
+    (number,) = inputs
+    return relay.reshape(number, []) if isinstance(number, relay.Expr) else number
+
+
 def int_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own keeps the fraction of what is known only at run time."""
     (number,) = inputs
@@ -69,6 +75,7 @@ def _stacked(data: Any, dtype: str) -> relay.Expr:
 CONVERTERS = {
     RAISE: raise_exception,
     "aten::Int": int_,
+    "aten::item": item,
     "aten::tensor": tensor,
     "prim::dtype": dtype,
 }
