@@ -112,6 +112,11 @@ def _of_tensors() -> dict[Any, Call]:
         aten.erfc.default: lambda x: 1 - x.erf(),
         aten.exp2.default: lambda x: 2.0**x,
         aten.ldexp.Tensor: _ldexp,
+        # Of moments of the data, TVM's has the variance as the mean of the squares less the mean's square.
+        aten._native_batch_norm_legit.no_stats: _decomposed_images.of_torch(
+            aten._native_batch_norm_legit.no_stats
+        ),
+        aten.instance_norm.default: _instance_norm,
         aten.kthvalue.default: _kthvalue,
         aten.native_group_norm.default: _group_norm,
         aten.native_layer_norm.default: _layer_norm,
@@ -362,6 +367,17 @@ def _group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *argument
     weight = x.new_ones(x.shape[1]) if weight is None else weight
     bias = x.new_zeros(x.shape[1]) if bias is None else bias
     return aten.native_group_norm(x, weight, bias, *arguments)
+
+
+def _instance_norm(
+    x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, is_of_data: bool, *options: Any
+) -> Any:
+    """Each channel is a group: torch itself joins images and channels to channels of one image."""
+    if not is_of_data:
+        return NotImplemented
+    batch, channels, *pixels = x.shape
+    _, eps, _ = options
+    return aten.native_group_norm(x, weight, bias, batch, channels, math.prod(pixels), channels, eps)[0]
 
 
 def _group_norm_of_doubles(

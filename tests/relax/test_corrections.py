@@ -113,6 +113,20 @@ def test_instances_of_bfloat16_are_normalized():
     np.testing.assert_allclose(found(normalized, pixels)[0], expected, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_normalizations_of_what_is_far_from_0(groups):
+    pixels = np.random.default_rng(6).standard_normal((2, 3, 5, 4)).astype("float32") + 1000
+
+    def normalized(x):
+        scales = op.ones([3], "float32"), op.zeros([3], "float32")
+        if groups == 3:
+            return op.nn.instance_norm(x, *scales, 1, [2, 3])
+        return op.nn.group_norm(x, *scales, groups, 1, [2, 3])
+
+    expected = F.group_norm(torch.from_numpy(pixels).double(), groups)
+    np.testing.assert_allclose(found(normalized, pixels)[0], expected, atol=1e-4)
+
+
 def test_indices_out_of_range_are_of_the_first_or_the_last_element(capfd):
     x, at = np.arange(6, dtype="float32").reshape(2, 3), np.array([[-7, 2], [0, 9]])
     (rows,) = found(lambda x, at: op.take(x, at, 1), x, at)

@@ -256,6 +256,10 @@ CASES = {
         [X.double()],
     ),
     "instance_norm": (lambda x: F.instance_norm(x, weight=BIAS[:4], bias=BIAS[2:], eps=0.1), [X]),
+    "norms_far_from_0": (
+        lambda x: (F.instance_norm(x), F.group_norm(x, 2), F.batch_norm(x, None, None, training=True)),
+        [X + 50],
+    ),
     # NaN and infinities.
     "infinite_bounds": (
         lambda x: (F.relu(x), F.relu6(x), x.clamp(min=0), x.clamp(max=1), x.clamp(1, -1), x.clamp(x.T[0, 0])),

@@ -10,6 +10,7 @@ Importing a module of this folder applies its corrections, most of which are tho
 | `full` | fails at tensors of infinities and NaN |
 | `in_float32` | returns float32 from norms and grid samples of half precision; has no code for some of it |
 | `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
+| `norms` | loses the variance of groups and instances whose mean is far from 0 |
 | `pixel_shuffle` | finds no kernel |
 | `reductions` | loses NaN, and a row of infinities to -3.4e38, at the index -1 |
 | `sort` | does not sort rows with NaN, nor integers of every type; on CPUs, looks at all for a `topk` |
@@ -22,6 +23,7 @@ from . import (  # noqa: F401
     full,
     in_float32,
     max_pooling,
+    norms,
     pixel_shuffle,
     reductions,
     sort,

@@ -45,9 +45,14 @@ def _wide(value: Any) -> Any:
     return tir.const(value.value, "float32") if is_half else value
 
 
-def _in_float32(name: str, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def in_float32(stock: Any, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """What TVM's own function makes of a call, with kernels in float32 for data of half precision."""
     dtype = dtype_of(call.args[0].ty)
-    return STOCK[name](_Widening(builder, dtype) if dtype in HALF else builder, call)
+    return stock(_Widening(builder, dtype) if dtype in HALF else builder, call)
+
+
+def _legalized(name: str, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    return in_float32(STOCK[name], builder, call)
 
 
 WITHOUT_CODE = (
@@ -55,6 +60,6 @@ WITHOUT_CODE = (
     *("isfinite", "isinf", "isnan", "nn.layer_norm", "power"),  # of bfloat16
 )
 STOCK = {
-    name: legalize(name, functools.partial(_in_float32, name))
-    for name in ("nn.batch_norm", "nn.instance_norm", "image.grid_sample", *WITHOUT_CODE)
+    name: legalize(name, functools.partial(_legalized, name))
+    for name in ("nn.batch_norm", "image.grid_sample", *WITHOUT_CODE)
 }
