@@ -8,6 +8,8 @@ import numpy as np
 
 from tvm import relay
 
+from ._column_places import places_of_columns
+
 
 def image_of_columns(
     columns: relay.Expr,
@@ -24,20 +26,9 @@ def image_of_columns(
 
     `before` and `after` pad the image that the windows go over.
     """
-    batch, rows, count = shape
+    batch, rows, _ = shape
     extents = [sum(each) for each in zip(size, before, after)]
-    table = np.zeros((1, 1), "int64")  # places in the padded image, (elements, windows)
-    for extent, reach, stride, dilation in zip(extents, kernel, strides, dilations):
-        starts = np.arange(0, extent - dilation * (reach - 1), stride)
-        places = np.arange(reach)[:, None] * dilation + starts
-        table = (table[:, None, :, None] * extent + places[None, :, None, :]).reshape(
-            table.shape[0] * reach, -1
-        )
-    if rows % table.shape[0] or count != table.shape[1]:
-        raise NotImplementedError(
-            f"windows of {list(kernel)} over an image of {list(size)} give columns of "
-            f"[channels * {table.shape[0]}, {table.shape[1]}], not of {[rows, count]}"
-        )
+    table = places_of_columns(shape, extents, kernel, strides, dilations)
     channels = rows // table.shape[0]
     empty = relay.zeros([batch * channels, int(np.prod(extents))], dtype)
     indices = relay.broadcast_to(relay.const(table.reshape(1, -1)), [batch * channels, table.size])

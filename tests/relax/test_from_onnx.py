@@ -56,6 +56,7 @@ OPSETS = {
     "sampling": [16, 19],
     "sums of half": [18],
     "sampling since opset 18": [20],
+    "reductions since opset 26": [26],
 }
 
 

@@ -1,6 +1,6 @@
 """Einsum by products of matrices, one operand after the other.
 
-An operand is an expression and a letter for each of its axes; the axes of an ellipsis have capital ones.
+An operand is an expression and a letter for each of its axes; the axes of an ellipsis have digits.
 """
 
 from __future__ import annotations
@@ -51,17 +51,19 @@ def _parsed(n: Node) -> tuple[list[str], str]:
     """The letters of each operand and of the result."""
     given, arrow, wanted = n.attribute("equation").replace(" ", "").partition("->")
     terms = given.split(",")
-    if len(terms) != len(n.inputs) or any(letter.isupper() for letter in given + wanted):
+    # Without an arrow, NumPy has capital letters first in the result, ONNX Runtime last.
+    is_clear = arrow or not any(letter.isupper() for letter in given)
+    if len(terms) != len(n.inputs) or not is_clear or any(letter.isdigit() for letter in given):
         n.refuse(f"the equation {n.attribute('equation')} is not supported of {len(n.inputs)} operands")
     axes = [n.rank(at) - len(term.replace("...", "")) for at, term in enumerate(terms)]
     longest = max((count for count, term in zip(axes, terms) if "..." in term), default=0)
-    behind = string.ascii_uppercase[:longest]  # an ellipsis of fewer axes has the last ones
+    behind = string.digits[:longest]  # an ellipsis of fewer axes has the last ones
     terms = [term.replace("...", behind[longest - count :]) for term, count in zip(terms, axes)]
     for at, term in enumerate(terms):
         if len(term) != n.rank(at) or len({*term}) < len(term):
             n.refuse(f"its input {at} has {n.rank(at)} axes, and not one for each of the letters {term}")
     counted = Counter("".join(terms))
-    alone = "".join(sorted(each for each in counted if counted[each] == 1 and each.islower()))
+    alone = "".join(sorted(each for each in counted if counted[each] == 1 and each.isalpha()))
     return terms, wanted.replace("...", behind) if arrow else behind + alone
 
 

@@ -186,7 +186,7 @@ def _equal(n: Node) -> relax.Expr:
 
 
 def _pow(n: Node) -> relax.Expr:
-    """By products where the exponent is a small natural number, which is exact for negative bases."""
+    """By products where the exponent is a small natural number; of integers in float64, as ONNX Runtime."""
     exponent = n.inputs[1]
     if isinstance(exponent, np.ndarray) and exponent.size == 1:
         number, base = exponent.item(), n.data(0)
@@ -194,8 +194,11 @@ def _pow(n: Node) -> relax.Expr:
             return op.sqrt(base)
         if number in (1, 2, 3):
             return reduce(lambda left, right: n.emit(op.multiply(left, right)), [base] * int(number))
-    n.only_floats()
-    return op.power(n.data(0), op.astype(n.data(1), n.dtype()) if n.dtype(1) != n.dtype() else n.data(1))
+    base, exponent = n.data(0), n.data(1)
+    if not n.is_float():
+        power = op.power(n.emit(op.astype(base, "float64")), n.emit(op.astype(exponent, "float64")))
+        return op.astype(n.emit(op.trunc(n.emit(power))), n.dtype())
+    return op.power(base, op.astype(exponent, n.dtype()) if n.dtype(1) != n.dtype() else exponent)
 
 
 def _is_infinite(n: Node) -> relax.Expr:

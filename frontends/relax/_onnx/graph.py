@@ -49,7 +49,7 @@ EACH_ELEMENT = {*elementwise.converters()}
 OF_WINDOWS = {"AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool", "Resize", "Upsample"}
 # Of what is known at import; these have no converter, since their results have the shapes that data gives.
 ONLY_KNOWN = {
-    *("Compress", "EyeLike", "NonZero", "Unique"),
+    *("Compress", "NonZero", "Unique"),
 }
 # These are never computed at import: they are of weights at most, and take ONNX's reference long.
 NEVER_KNOWN = {*layers.converters(), *sampling.converters()}
@@ -285,11 +285,8 @@ class Graph:
         ]
         if n.proto.op_type in OF_WINDOWS:
             layers.check_pixels(n, results)
-        if in_float32:
-            results = [
-                emit(relax.op.astype(each, "float16")) if dtype_of(each) == "float32" else each
-                for each in results
-            ]
+        if in_float32 and dtype_of(results[0]) == "float32":  # others, the moments of a norm, stay so
+            results[0] = emit(relax.op.astype(results[0], "float16"))
         return results
 
     def _check_types(self, node: onnx.NodeProto) -> None:

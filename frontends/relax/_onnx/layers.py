@@ -10,9 +10,11 @@ import numpy as np
 
 from tvm import relax
 
+from ..._column_places import places_of_columns
 from ..._deform_conv2d import DeformConv2d
 from .._max_pool import maxima_and_places, places_of_windows
 from .._operators_of_relax import OfRelax
+from .._scatter import scattered
 from .einsum import einsum
 from .node import Convert, Node, constant, shape_of
 from .sizes import Extent, Size, broadcast, is_same
@@ -24,6 +26,7 @@ def converters() -> dict[str, Convert]:
     return {
         "AveragePool": _average_pool,
         "BatchNormalization": _batch_norm,
+        "Col2Im": _col2im,
         "Conv": _conv,
         "ConvTranspose": _conv_transpose,
         "DeformConv": _deform_conv,
@@ -113,6 +116,25 @@ def _deform_conv(n: Node) -> relax.Expr:
         convolve(OfRelax(n.builder), data, weight, offset, mask, [n.shape(at) for at in range(3)])
     )
     return op.add(result, op.reshape(n.data(3), (1, -1, 1, 1))) if n.has(3) else result
+
+
+def _col2im(n: Node) -> relax.Expr:
+    """By adding up what windows have of one pixel."""
+    n.only_floats()
+    (batch, rows, _), size, kernel = n.shape(0), n.integers(1), n.integers(2)
+    ones, axes = [1] * len(size), range(len(size))
+    pads = n.attribute("pads") or [0] * (2 * len(size))
+    strides, dilations = n.attribute("strides") or ones, n.attribute("dilations") or ones
+    extents = [pads[axis] + size[axis] + pads[len(size) + axis] for axis in axes]
+    table = places_of_columns(n.shape(0), extents, kernel, strides, dilations)
+    planes = batch * (rows // math.prod(kernel))
+    places = n.emit(op.broadcast_to(constant(table.reshape(1, -1)), (planes, table.size)))
+    columns = n.emit(op.reshape(n.data(0), (planes, table.size)))
+    empty = n.emit(op.zeros((planes, math.prod(extents)), n.dtype()))
+    sums = n.emit(scattered(n.emit, empty, places, columns, 1, "add"))
+    image = op.reshape(sums, (batch, planes // batch, *extents))
+    ends = [pads[axis] + size[axis] for axis in axes]
+    return op.strided_slice(n.emit(image), [2 + axis for axis in axes], pads[: len(size)], ends)
 
 
 def _pads_of_transposed(
@@ -369,14 +391,21 @@ def _for_each(n: Node, place: int, count: int) -> relax.Expr:
     return n.emit(op.repeat(n.data(place), count, 0)) if count > 1 else n.data(place)
 
 
-def _layer_norm(n: Node) -> relax.Expr:
+def _layer_norm(n: Node) -> list[relax.Expr]:
+    """With the mean, and the inverse of the standard deviation, if they are asked for."""
     n.only_floats()
     axes = list(range(n.axis(), n.rank()))
     scale, shape = n.data(1), n.shape(0)[axes[0] :]
     bias = n.data(2) if n.has(2) else constant(np.zeros(shape, n.dtype()))
     if n.shape(1) != shape or (n.has(2) and n.shape(2) != shape):
         n.refuse(f"its scale or bias is not of the shape {list(shape)}")
-    return op.nn.layer_norm(n.data(0), scale, bias, axes, epsilon=n.attribute("epsilon"))
+    epsilon = n.attribute("epsilon")
+    results = [op.nn.layer_norm(n.data(0), scale, bias, axes, epsilon=epsilon)]
+    if len(n.proto.output) > 1:
+        variance = op.variance(n.data(0), axes, keepdims=True)
+        results.append(op.mean(n.data(0), axes, keepdims=True))
+        results.append(op.rsqrt(n.emit(op.add(variance, n.number(epsilon)))))
+    return results
 
 
 def _lp_norm(n: Node) -> relax.Expr:

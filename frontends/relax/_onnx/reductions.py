@@ -18,7 +18,9 @@ def converters() -> dict[str, Convert]:
     return {
         "ArgMax": lambda n: _place(n, op.argmax),
         "ArgMin": lambda n: _place(n, op.argmin),
-        "CumSum": _cumsum,
+        "CumProd": lambda n: _cumulated(n, op.cumprod),
+        "CumSum": lambda n: _cumulated(n, op.cumsum),
+        "Hardmax": _hardmax,
         "LogSoftmax": lambda n: _softmax(n, op.nn.log_softmax),
         "ReduceL1": _reduction(lambda x, *axes: op.sum(op.abs(x), *axes), 0),
         "ReduceL2": _reduction(lambda x, *axes: op.sqrt(op.sum(op.multiply(x, x), *axes)), 0, True),
@@ -96,12 +98,22 @@ def _softmax(n: Node, build: Any) -> relax.Expr:
     return build(n.data(0), n.axis())
 
 
-def _cumsum(n: Node) -> relax.Expr:
+def _hardmax(n: Node) -> relax.Expr:
+    """1 for the first of the greatest ones."""
+    n.only_floats()
+    axis = n.axis()
+    greatest = op.argmax(n.data(0), axis, True)
+    shape = [n.shape(0)[axis] if at == axis else 1 for at in range(n.rank())]
+    places = constant(np.arange(shape[axis]).reshape(shape))
+    return op.astype(n.emit(op.equal(n.emit(greatest), places)), n.dtype())
+
+
+def _cumulated(n: Node, build: Any) -> relax.Expr:
     axis = n.integers(1)[0] % n.rank()
     is_reversed = n.attribute("reverse")
     data = n.emit(op.flip(n.data(0), axis)) if is_reversed else n.data(0)
-    sums = op.cumsum(data, axis, n.dtype(), exclusive=bool(n.attribute("exclusive")))
-    return op.flip(n.emit(sums), axis) if is_reversed else sums
+    result = build(data, axis, n.dtype(), exclusive=bool(n.attribute("exclusive")))
+    return op.flip(n.emit(result), axis) if is_reversed else result
 
 
 def _top_k(n: Node) -> relax.Expr:

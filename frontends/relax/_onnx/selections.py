@@ -19,6 +19,7 @@ from .counts import Count, extents, has_counts
 from .detection import non_max_suppression
 from .node import Node, Value, constant, shape_of
 from .rows import Given, Rows, Selection, refuse
+from .sizes import is_number
 
 op = relax.op
 
@@ -313,7 +314,8 @@ def _range(s: Selecting) -> Results:
     if not all(isinstance(each, np.ndarray) for each in s.inputs):
         return None
     start, end, step = (np.asarray(each, object).item() for each in s.inputs)
-    if (start, step) != (0, 1) or not isinstance(end, Count) or not end.is_plain:
+    is_counting = is_number(start, 0) and is_number(step, 1)
+    if not is_counting or not isinstance(end, Count) or not end.is_plain:
         return None
     if end.of.count is None:
         refuse(s.n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import numpy_helper
@@ -10,9 +11,10 @@ from onnx import numpy_helper
 from tvm import relax, te, tirx
 from tvm.ir import Expr
 
+from ..._onnx.interface import tvm_dtype
 from .._scatter import scattered
 from .node import Convert, Node, constant, shape_of
-from .sizes import INSTEAD, Extent, Size, bounded, broadcast, expressions, is_number, is_same
+from .sizes import INSTEAD, LARGEST, Extent, Size, bounded, broadcast, expressions, is_number, is_same
 
 op = relax.op
 
@@ -23,6 +25,7 @@ def converters() -> dict[str, Convert]:
         "ConstantOfShape": _constant_of_shape,
         "DepthToSpace": _depth_to_space,
         "Expand": _expand,
+        "EyeLike": _eye_like,
         "Flatten": _flatten,
         "Gather": _gather,
         "GatherElements": _gather_elements,
@@ -83,6 +86,18 @@ def _space_to_depth(n: Node) -> relax.Expr:
 
 def _expand(n: Node) -> relax.Expr:
     return op.broadcast_to(n.data(0), broadcast(n.shape(0), n.integers(1)))
+
+
+def _eye_like(n: Node) -> relax.Expr:
+    """Of the shape of its input alone."""
+    offset, given = n.attribute("k"), n.attribute("dtype")
+    n.inputs[0]
+    dtype = tvm_dtype(given) if given else n.dtype()
+
+    def ones(rows: Expr, columns: Expr) -> te.Tensor:
+        return te.compute((rows, columns), lambda row, column: (column - row == offset).astype(dtype), "eye")
+
+    return n.builder.emit_te(ones, *expressions(n.shape(0)))
 
 
 def _flatten(n: Node) -> relax.Expr:
@@ -182,6 +197,9 @@ def _slice(n: Node) -> relax.Expr:
     steps = n.integers(4) if n.has(4) else [1] * len(starts)
     result, forwards = n.data(0), []
     for axis, *bounds in zip(axes, starts, ends, steps):
+        if isinstance(shape[axis], Size) and _are_all_backwards(*bounds):
+            result = n.emit(op.flip(result, axis))
+            continue
         start, end, step = bounded(slice(*bounds), shape[axis])
         if step > 0:
             forwards.append((axis, start, max(start, end), step))
@@ -197,6 +215,10 @@ def _slice(n: Node) -> relax.Expr:
             op.strided_slice(result, axes, starts, ends, steps, assume_inbound=True), after
         )
     return result
+
+
+def _are_all_backwards(start: Extent, end: Extent, step: Extent) -> bool:
+    return is_number(start, -1) and is_number(step, -1) and isinstance(end, int) and end <= -LARGEST
 
 
 def _axes(n: Node, place: int, rank: int) -> list[int] | None:
@@ -223,7 +245,7 @@ def _gather_elements(n: Node) -> relax.Expr:
 def _gather_nd(n: Node) -> relax.Expr:
     batch_dims, indices = n.attribute("batch_dims"), n.shape(1)
     sizes = n.shape(0)[batch_dims : batch_dims + indices[-1]]
-    return op.gather_nd(n.data(0), _inside(n, 1, sizes), batch_dims=batch_dims)
+    return op.gather_nd(n.data(0), _inside(n, 1, *sizes), batch_dims=batch_dims)
 
 
 def _scatter_elements(n: Node) -> relax.Expr:
@@ -233,8 +255,18 @@ def _scatter_elements(n: Node) -> relax.Expr:
 
 
 def _scatter_nd(n: Node) -> relax.Expr:
-    indices = _inside(n, 1, n.shape(0)[: n.shape(1)[-1]])
-    return op.scatter_nd(n.data(0), indices, n.data(2), _reduction(n))
+    shape, known = n.shape(0), n.shape(1)[-1]
+    indices, data, updates = _inside(n, 1, *shape[:known]), n.data(0), n.data(2)
+    if any(isinstance(size, Size) for size in shape[known:]):  # TVM's kernel compares only variables
+        sizes = [tirx.Var(f"size_{axis}", "int64") for axis in range(known, len(shape))]
+        data, updates = (_with_last(n, each, sizes) for each in (data, updates))
+    return n.emit_of_shape(op.scatter_nd(data, indices, updates, _reduction(n)), shape)
+
+
+def _with_last(n: Node, value: relax.Expr, sizes: list[tirx.Var]) -> relax.Expr:
+    """With these names for the sizes of its last axes."""
+    first = list(value.ty.shape)[: -len(sizes)]
+    return n.builder.match_cast(value, relax.TensorType([*first, *sizes], value.ty.dtype))
 
 
 def _reduction(n: Node) -> str:
@@ -247,18 +279,36 @@ def _reduction(n: Node) -> str:
     return {"none": "update", "add": "add", "mul": "mul"}[reduction]
 
 
-def _inside(n: Node, place: int, sizes: int | tuple[int, ...]) -> relax.Expr:
+def _inside(n: Node, place: int, *sizes: Extent) -> relax.Expr:
     """Indices counted from the front, where ONNX counts negative ones from the end, and none outside."""
-    extents = np.asarray(sizes, n.dtype(place))
-    known = n.inputs[place]
+    known, dtype = n.inputs[place], n.dtype(place)
     if isinstance(known, np.ndarray):
-        if np.any(known < -extents) or np.any(known >= extents):
-            n.refuse(f"an index is outside of {sizes}")
-        return constant(np.where(known < 0, known + extents, known).astype(known.dtype))
-    indices, dtype = n.data(place), n.dtype(place)
-    counted = op.where(op.less(indices, relax.const(0, dtype)), op.add(indices, constant(extents)), indices)
-    last = constant(np.maximum(extents - 1, 0).astype(dtype))
-    return n.emit(op.minimum(op.maximum(counted, relax.const(0, dtype)), last))
+        for each, size in zip(known.reshape(-1, len(sizes)).T, sizes):
+            if each.size and not (size > int(each.max()) and size >= -int(each.min())):
+                n.refuse(f"an index is outside of {size}")
+        if np.all(known >= 0):
+            return n.data(place)
+    indices, zero, extents = n.data(place), relax.const(0, dtype), _tensor_of(n, sizes, dtype)
+    counted = op.where(op.less(indices, zero), op.add(indices, extents), indices)
+    last = op.maximum(op.subtract(extents, relax.const(1, dtype)), zero)
+    return n.emit(op.minimum(op.maximum(counted, zero), last))
+
+
+def _tensor_of(n: Node, sizes: Sequence[Extent], dtype: str) -> relax.Expr:
+    """Sizes, a scalar if it is one alone, computed as it runs where they are open."""
+    if not any(isinstance(size, Size) for size in sizes):
+        return constant(np.asarray(sizes if len(sizes) > 1 else sizes[0], dtype))
+
+    def numbers(*sizes: Expr) -> te.Tensor:
+        def number(*at: Expr) -> Expr:
+            value = sizes[-1]
+            for place, size in enumerate(sizes[:-1]):
+                value = tirx.Select(at[0] == place, size, value)
+            return value.astype(dtype)
+
+        return te.compute((len(sizes),) if len(sizes) > 1 else (), number, "sizes")
+
+    return n.builder.emit_te(numbers, *expressions(sizes))
 
 
 def _range(n: Node) -> relax.Expr:

@@ -166,6 +166,16 @@ LAYERS = {
     "MaxPool_places_of_infinities": case(
         "MaxPool", np.full((1, 1, 4, 4), -np.inf, "float32"), kernel_shape=[3, 3], pads=[1] * 4, outputs=2
     ),
+    "Col2Im": case("Col2Im", random(2, 18, 20), [6, 6], [2, 3], known=[1, 2], opsets=(18, LATEST)),
+    "Col2Im_all": case(
+        *("Col2Im", random(2, 12, 12), [6, 5], [2, 2]),
+        known=[1, 2],
+        pads=[1, 0, 0, 1],
+        strides=[2, 1],
+        dilations=[1, 2],
+        opsets=(18, LATEST),
+    ),
+    "Col2Im_3d": case("Col2Im", random(1, 16, 60), [4, 5, 6], [2, 2, 2], known=[1, 2], opsets=(18, LATEST)),
     "LRN": case("LRN", IMAGE, size=3, alpha=0.5, beta=0.3, bias=2.0),
     "LRN_of_all": case("LRN", IMAGE, size=9, alpha=0.5),
     "DeformConv": case(
@@ -186,6 +196,8 @@ LAYERS = {
         for equation, operands in {
             "bij,bjk->bik": (random(2, 3, 4), random(2, 4, 5)),
             "ba,cb": (random(3, 2), random(4, 3)),
+            "B I J, B J k -> B I k": (random(2, 3, 4), random(2, 4, 5)),
+            "...Ij,jK->...IK": (random(2, 3, 4), random(4, 5)),
             "bij->": (random(2, 3, 4),),
             "bij->bji": (random(2, 3, 4),),
             "ij,kl->ijkl": (random(2, 3), random(4, 5)),
@@ -214,6 +226,16 @@ LAYERS = {
     "LayerNormalization": case(
         "LayerNormalization", IMAGE, random(9), random(9), known=[1, 2], epsilon=0.01, opsets=(17, LATEST)
     ),
+    **{
+        f"LayerNormalization_moments_{data.dtype}": case(
+            *("LayerNormalization", data, random(7, 9, dtype=data.dtype)),
+            axis=-2,
+            epsilon=0.01,
+            outputs=3,
+            opsets=(17, LATEST),
+        )
+        for data in (IMAGE, HALF)
+    },
     "LpNormalization": case("LpNormalization", np.float32([[3, 0, 4], [0, 0, 0], [1, -1, 0]])),
     "LpNormalization_1": case("LpNormalization", IMAGE, p=1, axis=1),
     "LayerNormalization_axes": case(

@@ -1,6 +1,7 @@
 """Operators that move elements, and those that ask for inputs known at import."""
 
 import numpy as np
+from onnx import TensorProto
 
 from tests.relax.onnx_cases.case import IMAGE, LATEST, MASK, OTHER, ROWS, WHOLE, case, integers, random
 
@@ -11,6 +12,8 @@ SHAPES = {
     "SpaceToDepth": case("SpaceToDepth", random(2, 3, 4, 6), blocksize=2),
     "Expand": case("Expand", random(3, 1), [2, 1, 5], known=[1]),
     "Expand_less": case("Expand", ROWS, [1, 1], known=[1]),
+    "EyeLike": case("EyeLike", ROWS, k=1),
+    "EyeLike_type": case("EyeLike", ROWS, k=-1, dtype=TensorProto.INT64),
     "Flatten": case("Flatten", IMAGE, axis=2),
     "Flatten_0": case("Flatten", IMAGE, axis=0),
     "Flatten_last": case("Flatten", IMAGE, axis=-1),
@@ -67,7 +70,6 @@ SHAPES = {
 ONLY_KNOWN = {
     "Compress": case("Compress", ROWS, np.array([True, False, True]), axis=0),
     "ConstantOfShape": case("ConstantOfShape", [2, 3]),
-    "EyeLike": case("EyeLike", ROWS, k=1),
     "NonZero": case("NonZero", MASK),
     "OneHot": case("OneHot", [0, -1, 2], np.int64(4), np.float32([-1, 5]), axis=0),
     "Range": case("Range", np.int64(3), np.int64(-4), np.int64(-2)),
