@@ -26,6 +26,7 @@ from ._onnx.importer import load_importer
 from ._onnx.interface import check_outputs, inline_functions, input_shapes
 from ._onnx.load import graphs_of, load_model
 from ._onnx.operators import OF_PLUGINS
+from ._onnx.order import in_order
 from ._types import IntExpr, type_errors_into
 from .camera import Camera, feed, settle
 from .errors import ImportFailure, gist
@@ -97,7 +98,7 @@ def from_onnx(
         cannot be converted, or if the camera's images do not suit it.
     """
     with quiet(), without_warnings_of("onnx", "tvm"):
-        model = load_model(model)
+        model = in_order(load_model(model))
         check_model(model)
         model = inline_functions(model)
         importer = load_importer()

@@ -128,7 +128,7 @@ def _check_names(graph: onnx.GraphProto) -> None:
 
 
 def _check_order(graph: onnx.GraphProto) -> None:
-    """Check that nodes come after those that they read, and that chains of them are not too long."""
+    """Check that sorted nodes come after those that they read, and that chains are not too long."""
     depths = {value.name: 0 for value in (*graph.input, *graph.initializer)}
     later = {name for node in graph.node for name in filter(None, node.output)}
     for node in graph.node:
@@ -136,7 +136,7 @@ def _check_order(graph: onnx.GraphProto) -> None:
             if name in later and name not in depths:
                 raise ImportFailure(
                     f"{describe(node)} reads '{name}', which only it or a later node computes: "
-                    "the graph has a cycle, or its nodes are not in topological order"
+                    "the graph has a cycle"
                 )
         depth = 1 + max((depths.get(name, 0) for name in node.input), default=0)
         if depth > MAX_OPERATORS_IN_A_ROW:

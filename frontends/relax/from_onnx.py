@@ -18,6 +18,7 @@ from tvm import relax, tirx
 from .._onnx.check import check_model, opset_of
 from .._onnx.interface import check_outputs, inline_functions, input_shapes, tvm_dtype
 from .._onnx.load import load_model
+from .._onnx.order import in_order
 from ..errors import ImportFailure, gist
 from ._onnx.assumptions import Assumed
 from ._onnx.counts import has_counts, is_symbolic
@@ -77,7 +78,7 @@ def from_onnx(
         branch or the length of a loop that depends on data in another way than those of detectors do, or on
         an open size.
     """
-    model = load_model(model)
+    model = in_order(load_model(model))
     check_model(model)
     model = inline_functions(model)
     opset = opset_of(model)
