@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 from torch import fx
+from tvm_ffi import structural_map
 
-from tvm import relax
+from tvm import relax, te, tirx
+from tvm.ir import Expr
+from tvm.tirx.analysis import undefined_vars
 
 from .._pytorch.resizing import Axis, is_ignored
 from ..errors import ImportFailure
@@ -55,6 +58,7 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
         "max_pool3d_with_indices.default": _max_pool,
         "index_put.default": _index_put,
         "prod.dim_int": _product,
+        "scalar_tensor.default": _scalar,
         "scatter.src": _scatter,
         "scatter_reduce.two": _scatter_reduce,
         "scatter_add.default": functools.partial(_scatter, reduction="add"),
@@ -170,6 +174,22 @@ def _batch_norm_by_the_batch(node: fx.Node, importer: Importer) -> Any:
     if any(user.args[1] in (1, 2) and user.users for user in node.users):
         raise ImportFailure("Relax has no moments of native_batch_norm: compute them by torch.var_mean")
     return importer._batch_norm_legit_functional(node)
+
+
+def _scalar(node: fx.Node, importer: Importer) -> Any:
+    """Of a number, or of a size that only the run knows."""
+    (number,) = importer.retrieve_args(node)
+    dtype = importer._convert_data_type(node.meta["val"].dtype)
+    if not isinstance(number, Expr):
+        return relax.const(number, dtype)
+    variables = undefined_vars(number)
+
+    def size(*given: Expr) -> te.Tensor:
+        of_given = dict(zip(variables, given))
+        value = structural_map(number, (tirx.Var, lambda variable: of_given[variable]), order="post")
+        return te.compute((), lambda: value.astype(dtype), "size")
+
+    return importer.block_builder.emit_te(size, *variables)
 
 
 POOLS = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}

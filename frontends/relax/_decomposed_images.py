@@ -53,6 +53,8 @@ def _adaptive_avg_pool(x: Tensor, size: Sequence[int]) -> Tensor:
 
 def _upsample_nearest(x: Tensor, size: Sequence[int] | None, factors: Sequence[float] | None = None) -> Any:
     """TVM takes the pixel whose centre is nearest, torch the one before: the same at powers of two."""
+    if not are_fixed(x.shape, size or ()):
+        return of_torch(aten.upsample_nearest2d.vec)(x, size, factors)
     ratios = factors or [extent / before for extent, before in zip(size or (), x.shape[2:])]
     if all(ratio >= 1 and math.frexp(ratio)[0] == 0.5 for ratio in ratios):
         return NotImplemented
@@ -68,6 +70,8 @@ def _upsample_bilinear(
     """
     if x.dtype == torch.uint8:
         return NotImplemented
+    if not are_fixed(x.shape, size or ()):
+        return _bilinear(x, size, align_corners, factors)
     extents = [factor * before for factor, before in zip(factors or (), x.shape[2:])]
     after = [*(extents if factors else size or ())]
     if after == [*x.shape[2:]]:
@@ -88,6 +92,10 @@ def _bilinear(x: Tensor, *arguments: Any) -> Tensor:
     """Its positions are in float32 where pixels have fewer bits."""
     exact = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
     return of_torch(aten.upsample_bilinear2d.vec)(exact, *arguments).to(x.dtype)
+
+
+def are_fixed(*sizes: Sequence[Any]) -> bool:
+    return all(isinstance(size, int) for each in sizes for size in each)
 
 
 def of_torch(operator: Any) -> Call:

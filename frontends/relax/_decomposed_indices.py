@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ def decompositions() -> dict[Any, Call]:
         aten.index_put.default: _index_put,
         # It reads an end before the start as it is.
         aten.slice.Tensor: _slice,
+        aten.slice_scatter.default: _slice_scatter,
         # It reads in front of the tensor, and in a kernel of its own: slices are fused.
         aten.select.int: _select,
         aten.take.default: _take,
@@ -172,13 +174,48 @@ def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accu
     return torch.where(mask, x + values if accumulate else values, x)
 
 
-def _slice(x: Tensor, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    first, last, _ = slice(start, end, step).indices(x.shape[axis])
-    return NotImplemented if first <= last else aten.slice(x, axis, first, first)
+def _slice(x: Tensor, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """Counted from the front where the size is open."""
+    extent = x.shape[axis]
+    if isinstance(extent, int) and all(each is None or isinstance(each, int) for each in (start, end)):
+        first, last, _ = slice(start, end, step).indices(extent)
+        return NotImplemented if first <= last else aten.slice(x, axis, first, first)
+    first, last = _places(start, end, extent)
+    return NotImplemented if (first, last) == (start, end) else aten.slice(x, axis, first, last, step)
+
+
+def _slice_scatter(
+    x: Tensor, source: Tensor, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    """By reading where nothing is written, since TVM writes slices of known places only."""
+    extent = x.shape[axis]
+    if all(each is None or isinstance(each, int) for each in (extent, start, end)):
+        return NotImplemented
+    first, last = _places(start, end, extent)
+    if (first, last, step) == (0, extent, 1):
+        return source.expand(x.shape).clone()
+    shape = [-1 if at == axis % x.dim() else 1 for at in range(x.dim())]
+    at = torch.arange(extent)
+    is_written = (at >= first) & (at < last) & ((at - first) % step == 0)
+    last_read = torch.scalar_tensor(source.shape[axis] - 1, dtype=at.dtype)
+    read = ((at - first) // step).clamp(min=0).minimum(last_read)
+    return torch.where(is_written.reshape(shape), source.index_select(axis, read), x)
+
+
+def _places(start: Any, end: Any, extent: Any) -> tuple[Any, Any]:
+    return _place(0 if start is None else start, extent), _place(extent if end is None else end, extent)
+
+
+def _place(at: Any, extent: Any) -> Any:
+    """Of a bound; torch asks the same of sizes."""
+    if isinstance(at, int) and at == sys.maxsize:
+        return extent
+    at = at + extent if at < 0 else at
+    return extent if at > extent else at
 
 
 def _select(x: Tensor, axis: int, index: int) -> Any:
-    return x.narrow(axis, index % x.shape[axis], 1).squeeze(axis)
+    return x.narrow(axis, index if index >= 0 else index + x.shape[axis], 1).squeeze(axis)
 
 
 def _take(x: Tensor, index: Tensor) -> Any:

@@ -40,5 +40,10 @@ def _cast_arguments(graph: fx.Graph, node: fx.Node) -> None:
                 )
             cast.meta["val"] = value.to(dtype)
             node.update_arg(at, cast)
+        elif isinstance(value, (torch.SymInt, torch.SymFloat)):  # of sizes that only the run knows
+            with graph.inserting_before(node):
+                number = graph.call_function(aten.scalar_tensor.default, (node.args[at],), {"dtype": dtype})
+            number.meta["val"] = torch.empty((), dtype=dtype, device="meta")
+            node.update_arg(at, number)
         elif wraps and type(value) is int:
             node.update_arg(at, torch.tensor(value).to(dtype).item())

@@ -59,7 +59,9 @@ class OfOneImage(torch.nn.Module):
         return {**{name: found[name] for name in RESULTS if name in found}, "num_detections": count}
 
 
-def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tensor]) -> tvm.IRModule:
+def from_pytorch(
+    model: torch.nn.Module, example_inputs: Tensor | Sequence[Tensor], dynamic_shapes: Any = None
+) -> tvm.IRModule:
     """Import a PyTorch model into Relax.
 
     Convention
@@ -86,12 +88,16 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
         It is imported in evaluation mode, and left as it was.
     example_inputs : torch.Tensor, or a tuple or list of them
         What the model is called with; for a detector, an image, 3xHxW, float32.
+    dynamic_shapes : optional
+        Which sizes only the run knows, as `torch.export.export` takes it: ({0: Dim("batch")},) is the batch
+        of the only input. What torch has to know of sizes, such as that they are even, and bounds of a `Dim`
+        are compared as the network runs. Not for detectors.
 
     Returns
     -------
     mod : tvm.IRModule
-        All shapes are static; the weights are constants. Compile it with the target in scope:
-        `with target: tvm.compile(mod, target=target)`.
+        All sizes but those of `dynamic_shapes` are static; the weights are constants. Compile it with the
+        target in scope: `with target: tvm.compile(mod, target=target)`.
 
     Raises
     ------
@@ -108,17 +114,19 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
         if len(tensors) > 1 or tensors[0].dim() != 3 or tensors[0].dtype != torch.float32:
             given = ", ".join(f"{list(each.shape)} {each.dtype}" for each in tensors)
             raise ImportFailure(f"the example of {name} must be one image, 3xHxW, float32, not {given}")
+        if dynamic_shapes is not None:
+            raise ImportFailure(f"{name} is imported for one size of images: leave out dynamic_shapes")
         model = OfOneImage(model)
     else:
         _refuse_detectors_inside(model)
-    program = _exported(model, tensors, name)
+    program = _exported(model, tensors, name, dynamic_shapes)
     _check_results(program, name)
     for part in program.graph_module.modules():  # itself, and the branches of torch.cond
         if isinstance(part, torch.fx.GraphModule):
             keep_inside(part.graph)
             write_casts(part.graph)
     try:
-        mod = Importer().from_exported_program(
+        mod = Importer(program).from_exported_program(
             program,
             keep_params_as_input=False,
             unwrap_unit_return_tuple=True,
@@ -146,12 +154,14 @@ def _refuse_detectors_inside(model: torch.nn.Module) -> None:
             )
 
 
-def _exported(model: torch.nn.Module, tensors: tuple[Tensor, ...], name: str) -> ExportedProgram:
+def _exported(
+    model: torch.nn.Module, tensors: tuple[Tensor, ...], name: str, dynamic_shapes: Any
+) -> ExportedProgram:
     """The model as operators of torch that TVM's importer understands."""
     try:
         with in_evaluation(model), torch.no_grad():
             with KeepScalarIndices():
-                program = torch.export.export(model, tensors, strict=False)
+                program = torch.export.export(model, tensors, dynamic_shapes=dynamic_shapes, strict=False)
             decomposed = program.run_decompositions(decompositions())
     except ImportFailure as error:
         reason, _, _ = str(error).partition("While executing")  # which torch adds
@@ -163,9 +173,19 @@ def _exported(model: torch.nn.Module, tensors: tuple[Tensor, ...], name: str) ->
             "and a count; if it is where x[index] = y writes, give the index an axis: x[index[None]] = y"
         ) from error
     except Exception as error:
-        raise ImportFailure(f"torch cannot export {name}: {gist(error)}") from error
+        raise ImportFailure(f"torch cannot export {name}: {_of_sizes(error) or gist(error)}") from error
     _check_decomposed(program, decomposed, name)
     return decomposed
+
+
+def _of_sizes(error: Exception) -> str | None:
+    """What torch asks of open sizes that it was not told, if that is the error."""
+    message, of_sizes, _ = str(error).partition("Suggested fixes")
+    asked = [line.removeprefix("  - ") for line in message.splitlines() if line.startswith("  - ")]
+    if "Constraints violated" not in message or not asked:
+        return None
+    advice = "; conditions of sizes that are Dim.DYNAMIC are compared as the network runs" if of_sizes else ""
+    return " ".join(asked).rstrip(".") + advice
 
 
 def _check_decomposed(program: ExportedProgram, decomposed: ExportedProgram, name: str) -> None:

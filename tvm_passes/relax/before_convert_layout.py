@@ -8,7 +8,7 @@ from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
-from .graph import axes_of, extents_of, op_name, shape_of
+from .graph import axes_of, extents_of, op_name
 from .rule_pass import rule_pass
 
 
@@ -40,9 +40,9 @@ class SqueezeOfOnes(Rule):
 
     def plan(self, match: Match) -> list[int] | Answer | Refusal:
         """The axes."""
-        given, shape = match.root.attrs.axis, shape_of(match.data)
+        given, shape = match.root.attrs.axis, extents_of(match.data)
         if shape is None:
-            return Refusal("the shape is not known")
+            return Refusal("the rank is not known")
         named = range(len(shape)) if given is None else [int(axis) % len(shape) for axis in given]
         axes = [axis for axis in named if shape[axis] == 1]
         return NO_MATCH if given is not None and axes == list(map(int, given)) else axes

@@ -86,8 +86,10 @@ def _must_be(wanted: str, needed: str) -> str:
     parts = re.fullmatch(r"(\w+?)(?:_by_\d+)+ \* (\d+)", wanted)  # of a size whose parts are counted before
     if parts:
         return f"{parts[1]} must be a multiple of {parts[2]}"
-    least = re.fullmatch(r"T\.max\((\w+), .+\)", wanted)
-    return f"{least[1]} must be at least {needed}" if least else f"one that must be {wanted}, {needed} here"
+    bound = re.fullmatch(r"T\.(max|min)\((\w+), .+\)", wanted)
+    if bound:
+        return f"{bound[2]} must be at {'least' if bound[1] == 'max' else 'most'} {needed}"
+    return f"one that must be {wanted}, {needed} here"
 
 
 def _flat(value: Any) -> Iterator[Array]:

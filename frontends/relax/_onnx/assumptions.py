@@ -37,6 +37,13 @@ class Assumed:
     def size(self, extent: tirx.Var | int) -> Expr | int:
         return self.sizes.get(extent, extent) if isinstance(extent, tirx.Var) else extent
 
+    def simplified(self, expr: Expr) -> Expr:
+        """An expression of the inputs' variables, by what they are computed from."""
+        return simplified(expr, self._changed())
+
+    def _changed(self) -> dict[tirx.Var, Expr]:
+        return {var: size for var, size in self.sizes.items() if not var.same_as(size)}
+
     def refined(self, unknown: SizeUnknown) -> Assumed | None:
         """With as little more as is enough to know what was asked, or None."""
         variables = sorted({var for expr in unknown.exprs for var in undefined_vars(expr)}, key=str)
@@ -120,8 +127,10 @@ class Assumed:
 
     def checked(self, builder: relax.BlockBuilder, parameters: list[relax.Var]) -> list[relax.Var]:
         """The inputs with the sizes that are assumed, which are compared as the network runs."""
-        changed = {var: size for var, size in self.sizes.items() if not var.same_as(size)}
+        changed = self._changed()
         for inner in dict.fromkeys(var for size in changed.values() for var in undefined_vars(size)):
+            if inner not in self.values:  # one of the inputs
+                continue
             # As a value of its own: TVM does not compile what only this comparison computes.
             values = builder.emit(relax.ShapeExpr([self.values[inner]]))
             builder.match_cast(values, relax.ShapeType([inner]))

@@ -155,6 +155,17 @@ def sizes_array(numbers: Sequence[Extent]) -> np.ndarray:
     return np.array(numbers, "object" if any(isinstance(each, Size) for each in numbers) else "int64")
 
 
+def check(relation: Callable[..., Any], one: Extent, other: Extent) -> None:
+    """Fail unless a relation of sizes is known to hold."""
+
+    def is_known(*exprs: Expr) -> bool:
+        return _answer(relation, *exprs) is True
+
+    exprs = expressions([one, other])
+    if not is_known(*exprs):
+        raise SizeUnknown(f"it must be that {relation(*exprs)}: {INSTEAD}", exprs, is_known)
+
+
 def broadcast(*shapes: Sequence[Extent]) -> tuple[Extent, ...]:
     """The shape of what is computed element by element from tensors of these shapes."""
     rank = max(map(len, shapes))
