@@ -65,7 +65,7 @@ Kernels that are slow:
 | `injective_on_cpus` | on CPUs, computes what is left of a row one by one, and transposes along rows |
 | `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
 | `pooling_on_cpus` | keeps results in memory for each element of a window; vectors are no powers of two |
-| `reductions_on_cpus` | in a mean over pixels in NHWC, goes through all of them for each channel |
+| `reductions_on_cpus` | sums rows without vectors; over pixels in NHWC, goes through all for each channel |
 | `scatter` | on CUDA, goes along the indices in a loop of one thread |
 | `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
 | `transposes_on_cuda` | reads a line of memory for each element of what is transposed |

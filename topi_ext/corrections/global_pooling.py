@@ -15,9 +15,11 @@ from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 from tvm.target import override_native_generic_func
 
+from .._lanes import schedule as schedule_in_lanes
 from .._register import known
 from .._rows import Kernel, Row, Rows, of_rows, schedule_of_rows
 from .._strategy import generic, stock_compute
+from .reductions_on_cpus import sum_in_lanes
 
 NAMES = ("nn.adaptive_avg_pool2d", "nn.global_avg_pool2d")
 FLOATS = ("float32", "float16", "bfloat16")
@@ -42,7 +44,7 @@ def _is_to_one_pixel(attrs: tvm.ir.Attrs, data: Any, result: Any) -> bool:
 
 def _is_mean(attrs: tvm.ir.Attrs, data: Any, result: Any, target: tvm.target.Target | None) -> bool:
     """Whether a pooling is computed as a mean on CPUs; both sum in the type of the data."""
-    is_for_cpu = target is not None and target.kind.name == "llvm" and str(attrs.layout) == "NHWC"
+    is_for_cpu = target is not None and target.kind.name == "llvm" and str(attrs.layout) in ("NCHW", "NHWC")
     return is_for_cpu and data.dtype == "float32" and _is_to_one_pixel(attrs, data, result)
 
 
@@ -79,7 +81,7 @@ def _register(name: str) -> None:
         if is_served(attrs, inputs[0], type_, target):
             implementation = _compute, schedule_of_rows
         elif _is_mean(attrs, inputs[0], type_, target):
-            implementation = _mean_of_last, _reduction_schedule
+            implementation = _mean_on_cpus, _reduction_schedule
         result.add_implementation(*implementation, name=f"{name}.topi_ext")
         return result
 
@@ -91,15 +93,20 @@ def _compute(attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _: relay.Type) -> lis
     return [mean_of_pixels(inputs[0], str(attrs.layout))]
 
 
-def _mean_of_last(_: tvm.ir.Attrs, inputs: list[te.Tensor], _type: relay.Type) -> list[te.Tensor]:
-    total = topi.sum(inputs[0], [1, 2], keepdims=True)
-    height, width = inputs[0].shape[1:3]
+def _mean_on_cpus(attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _: relay.Type) -> list[te.Tensor]:
+    (data,) = inputs
+    axes = [str(attrs.layout).index(side) for side in "HW"]
+    height, width = (data.shape[axis] for axis in axes)
+    in_lanes = sum_in_lanes(data, axes, True, (known(height) or 0) * (known(width) or 0))
+    if in_lanes is not None:
+        return [in_lanes]
+    total = topi.sum(data, axes, keepdims=True)
     return [topi.divide(total, tir.Cast(total.dtype, height * width))]
 
 
 def _reduction_schedule(attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
     with target:
-        return generic.schedule_reduce(attrs, outs, target)
+        return schedule_in_lanes(attrs, outs, target)
 
 
 def _stock_schedule(attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
