@@ -39,6 +39,21 @@ def steps_where_transposed(out: te.Tensor) -> list[int] | None:
     return None if along_row in (0, 1) else [*map(step, range(len(shape) - 1)), along_row]
 
 
+def is_read_evenly(out: te.Tensor, axis: int, count: int) -> bool:
+    """Whether all that `count` neighbours along an axis are computed of lies in memory in even steps.
+
+    Of those that a vector has, amid the result: where it is cut into parts, these repeat in each vector.
+    """
+    first = [int(extent) // 2 for extent in out.shape]
+    first[axis] -= first[axis] % count
+    found = [_read(out, [at + i * (each == axis) for each, at in enumerate(first)]) for i in range(count)]
+    if len({len(places) for places in found}) != 1:
+        return False
+    rows = ([place for _, place in of_one] for of_one in zip(*found))
+    steps = ({after - before for before, after in zip(row, row[1:])} for row in rows)
+    return all(len(each) <= 1 for each in steps)
+
+
 def computed_in(out: te.Tensor) -> list[te.ComputeOp]:
     """All operations that become part of the loops of a result."""
     found, seen, waiting = [], {out.op}, [out.op]

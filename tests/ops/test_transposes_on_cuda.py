@@ -43,6 +43,19 @@ CASES = {
         lambda x: relay.transpose(relay.cast(relay.less(x, relay.const(0.5, "float16")), "float16")),
         True,
     ),
+    "pixel unshuffle": (
+        (1, 8, 16, 16),
+        lambda x: relay.reshape(
+            relay.transpose(relay.reshape(x, (1, 8, 8, 2, 8, 2)), (0, 1, 3, 5, 2, 4)), (1, 32, 8, 8)
+        ),
+        False,
+    ),
+    "every other row": (
+        (2, 8, 16),
+        lambda x: relay.transpose(relay.strided_slice(x, [0], [16], [2], axes=[2]), (0, 2, 1)),
+        False,
+    ),
+    "dilated": ((2, 9, 16), lambda x: relay.transpose(relay.nn.dilate(x, (1, 1, 2)), (0, 2, 1)), False),
     "pad before": (
         (2, 8, 10),
         lambda x: relay.transpose(relay.nn.pad(x, ((0, 0), (1, 3), (1, 1))), (0, 2, 1)),

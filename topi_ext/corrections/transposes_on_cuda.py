@@ -8,12 +8,12 @@ else keeps the schedule, and results stay the same.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tvm import te, topi
+from tvm import te, tir, topi
 
 from .._kernel import most_lanes
-from .._places import computed_in, is_arithmetic, steps_where_transposed
+from .._places import computed_in, is_read_evenly, steps_where_transposed
 from . import injective  # noqa: F401  whose schedule this one wraps
 
 SIDE = 4  # of the tile of a thread, where it divides the axes
@@ -47,11 +47,12 @@ def _tile(out: te.Tensor) -> _Tile | None:
     axis = steps.index(1)
     extents = int(out.shape[axis]), int(out.shape[-1])
     run, column = (most_lanes(extent, SIDE) for extent in extents)
-    return _Tile(axis, run, column) if run * column >= SIDE and min(extents) >= FEW else None
+    is_worth_it = run * column >= SIDE and min(extents) >= FEW and is_read_evenly(out, axis, run)
+    return _Tile(axis, run, column) if is_worth_it else None
 
 
 def _schedule(out: te.Tensor, tile: _Tile) -> te.Schedule:
-    has_vectors = all(map(is_arithmetic, computed_in(out)))
+    has_vectors = not any(map(_has_conditions, computed_in(out)))
     schedule = te.create_schedule(out.op)
     turned = schedule.cache_write(out, "local")
     te.schedule.AutoInlineInjective(schedule)
@@ -76,6 +77,17 @@ def _schedule(out: te.Tensor, tile: _Tile) -> te.Schedule:
     stage.unroll(axes[-1])
     (stage.vectorize if has_vectors else stage.unroll)(along)
     return schedule
+
+
+def _has_conditions(operation: te.ComputeOp) -> bool:
+    """Whether it chooses or calls.
+
+    TVM takes a vector of conditions that is the same in all threads out of the kernel, and fails to pass it.
+    """
+    found: list[Any] = []
+    for value in operation.body:
+        tir.stmt_functor.post_order_visit(value, found.append)
+    return any(isinstance(node, (tir.Select, tir.Call)) for node in found)
 
 
 topi.cuda.schedule_injective = schedule_injective
