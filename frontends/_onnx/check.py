@@ -17,7 +17,7 @@ from onnx import AttributeProto, TensorProto, defs, helper
 
 from ..errors import ImportFailure
 from .describe import describe
-from .load import graphs_of, tensors_of
+from .load import graphs_in, graphs_of, tensors_of
 from .schema import schema_of
 
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: TVM computes indices into it in int32
@@ -89,7 +89,7 @@ def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, Any]]:
     for function in model.functions:
         for name in (function.name, function.domain, *function.input, *function.output):
             yield "a function", name
-        graphs.extend(graph for node in function.node for graph in _graphs_in(node))
+        graphs.extend(graph for node in function.node for graph in _all_graphs_in(node))
     for holder in (*graphs, *model.functions):
         for node in holder.node:
             for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
@@ -211,14 +211,13 @@ def nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Nodes, and those of the graphs inside them."""
     for node in nodes:
         yield node
-        for graph in _graphs_in(node):
+        for graph in _all_graphs_in(node):
             yield from graph.node
 
 
-def _graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            yield from graphs_of(inner)
+def _all_graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for inner in graphs_in(node):
+        yield from graphs_of(inner)
 
 
 # --- nodes

@@ -48,9 +48,23 @@ def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A graph and, depth first, those inside its nodes: the branches of `If`, the bodies of `Loop`."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from graphs_of(inner)
+        for inner in graphs_in(node):
+            yield from graphs_of(inner)
+
+
+def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that are attributes of a node."""
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node reads, and graphs inside it, whose outputs may be names from outside."""
+    yield from node.input
+    for inner in graphs_in(node):
+        for each in inner.node:
+            yield from names_read(each)
+        yield from (output.name for output in inner.output)
 
 
 def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -6,10 +6,13 @@ variables that have no value before the first round. Relay's loops need one type
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
+
+from .load import graphs_in, graphs_of, names_read
 
 
 @dataclass
@@ -63,8 +66,7 @@ def carry(body: onnx.GraphProto, place: int, name: str) -> None:
 
 def node_count(graph: onnx.GraphProto) -> int:
     """With those of graphs inside nodes."""
-    inner = (each for node in graph.node for attribute in node.attribute for each in _graphs(attribute))
-    return len(graph.node) + sum(map(node_count, inner))
+    return sum(len(each.node) for each in graphs_of(graph))
 
 
 def without_inputs_and_initializers(body: onnx.GraphProto) -> onnx.GraphProto:
@@ -82,17 +84,8 @@ def is_read(body: onnx.GraphProto, place: int) -> bool:
 
 
 def _reads(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names that nodes read, in bodies and branches too, whose outputs may be names from outside."""
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for inner in _graphs(attribute):
-                yield from _reads(inner)
-                yield from _gives(inner)
-
-
-def _graphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
-    return [attribute.g, *attribute.graphs]  # the first is empty where there is none
+    """The names that nodes read, in bodies and branches too."""
+    return itertools.chain.from_iterable(map(names_read, graph.node))
 
 
 def _gives(graph: onnx.GraphProto) -> Iterator[str]:
@@ -109,8 +102,7 @@ def _rename(graph: onnx.GraphProto, before: str, after: str) -> None:
         for place, name in enumerate(node.input):
             if name == before:
                 node.input[place] = after
-        for attribute in node.attribute:
-            for inner in _graphs(attribute):
-                _rename(inner, before, after)
-                for output in inner.output:
-                    output.name = after if output.name == before else output.name
+        for inner in graphs_in(node):
+            _rename(inner, before, after)
+            for output in inner.output:
+                output.name = after if output.name == before else output.name

@@ -9,7 +9,7 @@ import heapq
 
 import onnx
 
-from .load import graphs_of
+from .load import graphs_of, names_read
 
 
 def in_order(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -56,13 +56,4 @@ def _sort(graph: onnx.GraphProto) -> None:
 def _read_by_each(graph: onnx.GraphProto) -> list[set[int]]:
     """The places of the nodes that each node reads, or a graph inside it."""
     sources = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
-    return [{sources[name] for name in _names_in(node) if name in sources} for node in graph.node]
-
-
-def _names_in(node: onnx.NodeProto) -> set[str]:
-    names = set(node.input)
-    for attribute in node.attribute:
-        for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            names.update(output.name for output in inner.output)
-            names.update(*map(_names_in, inner.node))
-    return names
+    return [{sources[name] for name in names_read(node) if name in sources} for node in graph.node]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 
@@ -118,10 +119,6 @@ def conv_integer(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Par
 
 def qlinear_conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes images only, and both scales and zero points of filters, or neither."""
-    if attrs.get("channels_last", 0):  # of ONNX Runtime, whose weights are as ONNX has them
-        attrs["channels_last"] = 0
-        inputs[0] = channels_first(inputs[0])
-        return channels_last(qlinear_conv(importer, inputs, attrs, params))
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (inputs[place] for place in range(9))
     rank, filters = rank_of(x), sizes_of(w)[:1]
     if (1,) in (sizes_of(w_scale), sizes_of(w_zero)) or rank_of(w_scale) != rank_of(w_zero):
@@ -308,10 +305,10 @@ def qlinear_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: 
 
 
 def _channels_first(convert: Converter) -> Converter:
-    """A converter for channels in either place of one for those in the second."""
+    """Of a converter for channels in the second place, one for either; weights are as ONNX has them."""
 
+    @functools.wraps(convert)
     def converted(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-        """TVM's own lacks `channels_last`, and rounds halves away from zero."""
         if not attrs.get("channels_last", 0):
             return convert(importer, inputs, attrs, params)
         inputs[0] = channels_first(inputs[0])
@@ -321,6 +318,7 @@ def _channels_first(convert: Converter) -> Converter:
 
 
 def _qlinear_average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own lacks `channels_last`, and rounds halves away from zero."""
     data, x_scale, x_zero, y_scale, y_zero = (inputs[place] for place in range(5))
     floats = importer.onnx_input.of([_dequantized(importer, data, x_scale, x_zero)])
     result = average_pool(importer, floats, attrs, params) / _scalar(y_scale)
@@ -330,7 +328,10 @@ def _qlinear_average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, pa
 def _qlinear_global_average_pool(
     importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
 ) -> relay.Expr:
-    """The sum is of integers, as in ONNX Runtime: its mean may lie in the middle of two steps."""
+    """TVM's own lacks `channels_last`, and rounds halves away from zero.
+
+    The sum is of integers, as in ONNX Runtime: its mean may lie in the middle of two steps.
+    """
     data, x_scale, x_zero, y_scale, y_zero = (inputs[place] for place in range(5))
     total = relay.sum(_centred(data, x_zero), pooled_axes(data), True)
     count = relay.prod(relay.strided_slice(relay.shape_of(data, "int64"), [2], [rank_of(data)]))
@@ -350,7 +351,7 @@ CONVERTERS: dict[str, Converter] = {
     "QLinearAdd": _in_floats(lambda a, b, attrs: a + b, 2),
     "QLinearAveragePool": _channels_first(_qlinear_average_pool),
     "QLinearConcat": qlinear_concat,
-    "QLinearConv": qlinear_conv,
+    "QLinearConv": _channels_first(qlinear_conv),
     "QLinearGlobalAveragePool": _channels_first(_qlinear_global_average_pool),
     "QLinearLeakyRelu": _in_floats(_leaky_relu, 1),
     "QLinearMatMul": qlinear_matmul,
