@@ -53,7 +53,7 @@ def in_lanes(
     part_of: Callable,
     result: Callable,
     shape: list[Any],
-    takes_twice: bool,
+    takes_twice: bool = False,
 ) -> te.Tensor:
     """`result` of a reduction of rows, the last `axes`, or of the first of several that are made together.
 

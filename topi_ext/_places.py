@@ -69,15 +69,16 @@ def computed_in(out: te.Tensor) -> list[te.ComputeOp]:
 
 def is_arithmetic(operation: te.ComputeOp) -> bool:
     """Whether it calls no function: the polynomial of one takes as long for a short vector."""
-    calls: list[tir.Call] = []
+    calls = [node for node in nodes_of(*operation.body) if isinstance(node, tir.Call)]
+    return all(getattr(call.op, "name", "") == "tir.if_then_else" for call in calls)
 
-    def visit(node: Any) -> None:
-        if isinstance(node, tir.Call) and getattr(node.op, "name", "") != "tir.if_then_else":
-            calls.append(node)
 
-    for value in operation.body:
-        tir.stmt_functor.post_order_visit(value, visit)
-    return not calls
+def nodes_of(*values: tir.PrimExpr) -> list[Any]:
+    """What expressions consist of."""
+    nodes: list[Any] = []
+    for value in values:
+        tir.stmt_functor.post_order_visit(value, nodes.append)
+    return nodes
 
 
 def _read(out: te.Tensor, at: Sequence[int]) -> list[tuple[int, int]]:
@@ -100,9 +101,7 @@ def _places(tensor: te.Tensor, at: Sequence[tir.PrimExpr]) -> Iterator[tuple[int
         yield (size, int(place)) if isinstance(place, tir.IntImm) else (0, 0)
         return
     values = {axis.var: index.astype(axis.var.dtype) for axis, index in zip(operation.axis, at)}
-    nodes: list[Any] = []
-    tir.stmt_functor.post_order_visit(operation.body[tensor.value_index], nodes.append)
-    for node in nodes:
+    for node in nodes_of(operation.body[tensor.value_index]):
         if isinstance(node, tir.ProducerLoad):
             indices = (tir.stmt_functor.substitute(index, values) for index in node.indices)
             yield from _places(node.producer, [analyzer.simplify(index) for index in indices])

@@ -34,9 +34,7 @@ def measure(prepare, network, image, to, deadline):
         with common.float32_convolutions():
             wanted = network(image.float().cuda())
         in_half = half_of(network, pixels)
-        in_half(
-            pixels
-        )  # what a network keeps of its first call, as SwinIR its mean, is no tensor of a CUDA graph
+        in_half(pixels)  # what a first call leaves in a network, as SwinIR its mean, is of no CUDA graph
         calls = {"eager": partial(in_half, pixels)}
         by_compiler = in_time(compiled(in_half, pixels), deadline - time.monotonic())
         if by_compiler is not None:

@@ -26,7 +26,7 @@ def _extreme(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], typ
     reduce = keys.reducer()
     shape, element, reduced = plan(data, axes, bool(attrs.keepdims))
     if has_lanes(data, axes):
-        return [in_lanes(data, axes, reduce, lambda _, value: keys.of(value), keys.value, shape, False)]
+        return [in_lanes(data, axes, reduce, lambda _, value: keys.of(value), keys.value, shape)]
     result = te.compute(
         shape,
         lambda *place: reduce(keys.of(element(place)), axis=reduced),
@@ -49,7 +49,7 @@ def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_
         def part_of(place: tir.PrimExpr, value: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
             return place.astype(type_.dtype), keys.of(value)
 
-        return [in_lanes(data, axes, reduce, part_of, lambda place: place, shape, True)]
+        return [in_lanes(data, axes, reduce, part_of, lambda place: place, shape, takes_twice=True)]
     number = number_of(reduced, type_.dtype)
     places, _ = te.compute(
         shape,

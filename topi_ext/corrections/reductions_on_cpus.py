@@ -93,7 +93,7 @@ def sum_in_lanes(data: te.Tensor, axes: Sequence[int], keepdims: bool, divisor: 
     reduce = te.comm_reducer(lambda x, y: x + y, lambda dtype: tir.const(0, dtype), name="sum")
     shape = [*data.shape[: axes[0]], *([1] * len(axes) if keepdims else [])]
     count = tir.const(divisor, data.dtype)
-    return in_lanes(data, axes, reduce, lambda _, value: value, lambda total: total / count, shape, False)
+    return in_lanes(data, axes, reduce, lambda _, value: value, lambda total: total / count, shape)
 
 
 def _of_rows(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:

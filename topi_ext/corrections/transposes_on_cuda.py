@@ -8,12 +8,12 @@ else keeps the schedule, and results stay the same.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tvm import te, tir, topi
 
 from .._kernel import most_lanes
-from .._places import computed_in, is_read_evenly, steps_where_transposed
+from .._places import computed_in, is_read_evenly, nodes_of, steps_where_transposed
 from . import injective  # noqa: F401  whose schedule this one wraps
 
 SIDE = 4  # of the tile of a thread, where it divides the axes
@@ -84,10 +84,7 @@ def _has_conditions(operation: te.ComputeOp) -> bool:
 
     TVM takes a vector of conditions that is the same in all threads out of the kernel, and fails to pass it.
     """
-    found: list[Any] = []
-    for value in operation.body:
-        tir.stmt_functor.post_order_visit(value, found.append)
-    return any(isinstance(node, (tir.Select, tir.Call)) for node in found)
+    return any(isinstance(node, (tir.Select, tir.Call)) for node in nodes_of(*operation.body))
 
 
 topi.cuda.schedule_injective = schedule_injective
